@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_query_cannot_hold_is_escaped() {
+    fn reserved_characters_of_a_query_are_escaped() {
         assert_eq!(escape(r#"["a b",1]"#), "%5B%22a%20b%22%2C1%5D");
     }
 }

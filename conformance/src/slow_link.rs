@@ -46,7 +46,7 @@ impl SlowLink {
                 let Ok(server) = TcpStream::connect(&target) else { continue };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     if let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) {
-                        carry(from, to, delay);
+                        forward(from, to, delay);
                     }
                 }
                 traffic.connections.extend([client, server]);
@@ -72,7 +72,7 @@ impl SlowLink {
 }
 
 /// Forwards one direction of a connection, until it ends.
-fn carry(mut from: TcpStream, to: TcpStream, delay: Duration) {
+fn forward(mut from: TcpStream, to: TcpStream, delay: Duration) {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut portion = vec![0; PORTION_BYTES];

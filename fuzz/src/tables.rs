@@ -50,12 +50,12 @@ pub struct Tables {
     service: Service,
 }
 
-struct Patience {
+struct BoundedPlatform {
     left: Cell<u64>,
     chance: Cell<u64>,
 }
 
-impl Platform for Patience {
+impl Platform for BoundedPlatform {
     fn now_us(&self) -> i64 {
         1_700_000_000_000_000
     }
@@ -123,7 +123,7 @@ impl Tables {
         let settings = [("query_context", "default:default._default"), ("memory_quota", QUOTA_MB)];
         let mut request = Request::from_pairs(settings.iter().chain(parameters).copied())?;
         request.statement = Some(statement.to_owned());
-        let platform = Patience { left: Cell::new(PATIENCE), chance: Cell::new(1) };
+        let platform = BoundedPlatform { left: Cell::new(PATIENCE), chance: Cell::new(1) };
         let mut response = self.service.start(request, &self.store, &platform);
         let mut rows = Vec::new();
         while let Some(row) = response.next_row(&self.service, &self.store, &platform)? {

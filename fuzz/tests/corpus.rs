@@ -7,9 +7,9 @@ use nacre_fuzz::{TARGETS, plans};
 use std::path::Path;
 
 /// A short sequence of numbers that a seed decides. Source: Marsaglia, "Xorshift RNGs" (2003).
-struct Chance(u64);
+struct SeededNumbers(u64);
 
-impl Chance {
+impl SeededNumbers {
     fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -19,7 +19,7 @@ impl Chance {
 }
 
 /// Changes a few bytes, as damage or malice would: another bit, a byte at its limits, parts lost, moved or repeated.
-fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
+fn mutate(bytes: &mut Vec<u8>, chance: &mut SeededNumbers) {
     for _ in 0..=chance.next(4) {
         let at = chance.next(bytes.len());
         let end = (at + chance.next(16)).min(bytes.len());
@@ -39,7 +39,7 @@ fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
 }
 
 #[test]
-fn no_target_falls_over_its_corpus_or_what_is_near_it() {
+fn no_target_panics_on_its_corpus_or_similar_inputs() {
     for (name, target, mutations) in TARGETS {
         let folder = Path::new("corpus").join(name);
         let mut files: Vec<_> =
@@ -50,7 +50,7 @@ fn no_target_falls_over_its_corpus_or_what_is_near_it() {
             let original = std::fs::read(file).unwrap();
             target(&original);
             for seed in 1..=mutations {
-                let mut chance = Chance(seed << 8 | index as u64);
+                let mut chance = SeededNumbers(seed << 8 | index as u64);
                 let mut bytes = original.clone();
                 mutate(&mut bytes, &mut chance);
                 let bytes_again = bytes.clone();
@@ -68,7 +68,7 @@ fn plans_give_the_rows_of_nested_loops() {
     const DECISIONS: usize = 512;
     let cases: u64 = std::env::var("NACRE_SQL_CASES").map_or(3000, |count| count.parse().unwrap());
     for seed in 1..=cases {
-        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut chance = SeededNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let bytes: Vec<u8> = (0..DECISIONS).map(|_| chance.next(256) as u8).collect();
         if std::panic::catch_unwind(|| plans(&bytes)).is_err() {
             panic!("seed {seed}");

@@ -12,30 +12,30 @@ import (
 	"unsafe"
 )
 
-// How values lie in memory, by the canonical ABI of components. Pointers have 32 bits there, whatever Go makes of them: a record
-// whose fields have at most 32 bits is written as words, one a field, and bytes that stand alone are the low byte of a word.
+// Layout of values in memory, by the canonical ABI of components. Pointers have 32 bits there, independent of Go: a record
+// whose fields have at most 32 bits is written as words, one for each field, and a single byte is the low byte of a word.
 //
-// The collector of Go knows nothing of the host. What the host allocates is held in `allocated` until a slice of Go refers to
-// it; what the host reads is held in `lowered` until it has done so.
+// Go's collector does not see references of the host. Blocks allocated by the host are kept in `allocated` until a Go slice
+// refers to them; blocks that the host reads are kept in `lowered` until it has read them.
 var (
 	allocated []unsafe.Pointer
 	lowered   []unsafe.Pointer
-	// What an import answers, and what an export gives: the largest has 40 bytes, and an alignment of 8.
+	// The result of an import or an export: the largest has 40 bytes and an alignment of 8.
 	answered [5]uint64
 	given    [5]uint64
 	nothing  uint64
 )
 
-// host is held by who calls an import, and by the kit while no method of the plugin runs. What the host allocates may have the
-// collector begin, and another goroutine go on: it must not reach the host then, which ends the call of who calls it from
+// host is locked during the call of an import, and by the SDK while no method of the plugin runs. An allocation for the host may
+// start the collector and let another goroutine continue. That goroutine must neither call the host, which ends a call from
 // inside of an allocation, nor touch the blocks above.
 var host sync.Mutex
 
-// isHeld is whether the kit holds host: not before the first call.
+// isHeld reports whether the SDK has locked host: not before the first call.
 var isHeld bool
 
-// letGo has the goroutines of the plugin reach the host, until what it gives is called.
-func letGo() func() {
+// unlockHost lets the plugin's goroutines call the host, until the returned function is called.
+func unlockHost() func() {
 	if isHeld {
 		host.Unlock()
 	}
@@ -46,23 +46,23 @@ func letGo() func() {
 // memoryMB is the limit of the deployment in MiB, in decimal, which `nacre plugin build` sets.
 var memoryMB string
 
-// The collector has to know the limit: it would let garbage grow to the size of what is in use, whatever that is. What is left
-// is for stacks of WebAssembly's own, globals, and blocks that do not fit in between.
+// The collector must know the limit: otherwise garbage could grow to the size of the live memory. The rest of the memory is
+// for WebAssembly's own stacks, for globals and for fragmentation.
 func init() {
 	if limit, err := strconv.ParseInt(memoryMB, 10, 32); err == nil && limit > 0 {
 		debug.SetMemoryLimit(limit << 20 * 15 / 16)
 	}
 }
 
-// allocate is where the host puts what it passes on.
+// allocate returns a block for data that the host passes to the plugin.
 //
 //go:wasmexport cabi_realloc
 func allocate(old unsafe.Pointer, oldBytes, _, bytes uint32) unsafe.Pointer {
 	if bytes == 0 {
 		return unsafe.Pointer(&nothing)
 	}
-	// Blocks of Go are aligned by the largest power of two, up to 8, that divides their size; and the size of what needs an
-	// alignment is a multiple of it.
+	// Go aligns blocks by the largest power of two, up to 8, that divides their size; the size of a value is a multiple of its
+	// alignment.
 	block := make([]byte, bytes)
 	if oldBytes > 0 {
 		copy(block, unsafe.Slice((*byte)(old), oldBytes))
@@ -72,20 +72,20 @@ func allocate(old unsafe.Pointer, oldBytes, _, bytes uint32) unsafe.Pointer {
 	return pointer
 }
 
-// lifted lets go of what the host has allocated, once Go refers to it.
+// lifted drops the blocks that the host has allocated, once Go refers to them.
 func lifted() {
 	clear(allocated)
 	allocated = allocated[:0]
 }
 
-// release lets go of what the host has read.
+// release drops the blocks that the host has read.
 func release() {
 	clear(lowered)
 	lowered = lowered[:0]
 }
 
-// asking begins a call of an import; what it gives ends it.
-func asking() func() {
+// beginImport begins a call of an import; the returned function ends it.
+func beginImport() func() {
 	host.Lock()
 	return func() {
 		lifted()
@@ -94,7 +94,7 @@ func asking() func() {
 	}
 }
 
-// hold has a block stay where it is, on the heap, until [release].
+// hold keeps a block on the heap, at its address, until [release].
 func hold(pointer unsafe.Pointer) unsafe.Pointer {
 	lowered = append(lowered, pointer)
 	return pointer
@@ -106,12 +106,12 @@ func lowerBytes(value []byte) (unsafe.Pointer, uint32) {
 	return hold(unsafe.Pointer(unsafe.SliceData(value))), uint32(len(value))
 }
 
-// lowerKey passes on text that may be any bytes.
+// lowerKey passes text of arbitrary bytes to the host.
 func lowerKey(key string) (unsafe.Pointer, uint32) {
 	return hold(unsafe.Pointer(unsafe.StringData(key))), uint32(len(key))
 }
 
-// lowerText passes on text, which the host ends the call for when it is not UTF-8.
+// lowerText passes text to the host, which ends the call if it is not UTF-8.
 func lowerText(text string) (unsafe.Pointer, uint32) {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
@@ -119,12 +119,12 @@ func lowerText(text string) (unsafe.Pointer, uint32) {
 	return lowerKey(text)
 }
 
-// lowerWords passes on a list of records.
+// lowerWords passes a list of records to the host.
 func lowerWords(words []uint32, recordWords int) (unsafe.Pointer, uint32) {
 	return hold(unsafe.Pointer(unsafe.SliceData(words))), uint32(len(words) / recordWords)
 }
 
-// words is pointer and length as fields of a record.
+// words returns pointer and length as fields of a record.
 func words(pointer unsafe.Pointer, count uint32) (uint32, uint32) { return address(pointer), count }
 
 func lowerHeaders(headers []Header) (unsafe.Pointer, uint32) {
@@ -144,7 +144,7 @@ func flag(is bool) uint32 {
 	return 0
 }
 
-// record is a record that the host has written.
+// record is a record written by the host.
 type record struct{ start unsafe.Pointer }
 
 func (from record) byte(at uint32) uint8  { return *(*uint8)(unsafe.Add(from.start, at)) }
@@ -160,7 +160,7 @@ func (from record) text(at uint32) string {
 	return liftText(unsafe.Add(unsafe.Pointer(nil), from.word(at)), from.word(at+4))
 }
 
-// optional is the bytes of an option at that place; nil for none.
+// optional returns the bytes of an option at that offset; nil for none.
 func (from record) optional(at uint32) []byte {
 	if from.byte(at) == 0 {
 		return nil
@@ -168,7 +168,7 @@ func (from record) optional(at uint32) []byte {
 	return from.bytes(at + 4)
 }
 
-// records is the list at that place, of records of that size.
+// records returns the list at that offset, of records of that size.
 func (from record) records(at, size uint32) []record {
 	return liftRecords(unsafe.Add(unsafe.Pointer(nil), from.word(at)), from.word(at+4), size)
 }
@@ -184,7 +184,7 @@ func liftBytes(start unsafe.Pointer, count uint32) []byte {
 	return unsafe.Slice((*byte)(start), count)
 }
 
-// liftText needs no copy: nobody changes what the host has passed on.
+// liftText needs no copy, because data passed by the host is never changed.
 func liftText(start unsafe.Pointer, count uint32) string {
 	if count == 0 {
 		return ""
@@ -223,38 +223,38 @@ func liftRequest(
 	}
 }
 
-// give passes on the record of these fields as what an export gives.
-func give(fields ...uint32) unsafe.Pointer {
+// writeResult returns the record of these fields as the result of an export.
+func writeResult(fields ...uint32) unsafe.Pointer {
 	place := unsafe.Slice((*uint32)(unsafe.Pointer(&given)), 2*len(given))
 	clear(place[copy(place, fields):])
 	return unsafe.Pointer(&given)
 }
 
-// giveFault passes on a fault; the fields in front of it are those that its alignment needs.
-func giveFault(err error, front ...uint32) unsafe.Pointer {
+// writeFault returns a fault as the result of an export; front are the fields that its alignment needs.
+func writeFault(err error, front ...uint32) unsafe.Pointer {
 	fault := faultOf(err)
 	message, messageBytes := words(lowerText(fault.Message))
-	return give(append(front, uint32(fault.Kind), message, messageBytes)...)
+	return writeResult(append(front, uint32(fault.Kind), message, messageBytes)...)
 }
 
 // The interface `lifecycle`.
 
 //go:wasmexport nacre:plugin/lifecycle@0.1.0#describe
 func exportDescribe() unsafe.Pointer {
-	return give(words(lowerText(describe())))
+	return writeResult(words(lowerText(describe())))
 }
 
 //go:wasmexport nacre:plugin/lifecycle@0.1.0#init
 func exportInit(config unsafe.Pointer, configBytes uint32) unsafe.Pointer {
 	taken := liftBytes(config, configBytes)
 	lifted()
-	holdHost := letGo()
+	holdHost := unlockHost()
 	err := initialize(taken)
 	holdHost()
 	if err != nil {
-		return giveFault(err, 1)
+		return writeFault(err, 1)
 	}
-	return give(0)
+	return writeResult(0)
 }
 
 // The interface `feed`.
@@ -263,11 +263,11 @@ func exportInit(config unsafe.Pointer, configBytes uint32) unsafe.Pointer {
 func exportOnBatch(buffer unsafe.Pointer, bufferBytes uint32) unsafe.Pointer {
 	taken := liftBytes(buffer, bufferBytes)
 	lifted()
-	holdHost := letGo()
+	holdHost := unlockHost()
 	errors, err := takeBatch(taken)
 	holdHost()
 	if err != nil {
-		return giveFault(err, 1)
+		return writeFault(err, 1)
 	}
 	fields := make([]uint32, 0, 3*len(errors))
 	for _, failed := range errors {
@@ -275,25 +275,25 @@ func exportOnBatch(buffer unsafe.Pointer, bufferBytes uint32) unsafe.Pointer {
 		fields = append(fields, uint32(failed.Index), message, messageBytes)
 	}
 	list, count := words(lowerWords(fields, 3))
-	return give(0, list, count)
+	return writeResult(0, list, count)
 }
 
 //go:wasmexport nacre:plugin/feed@0.1.0#rollback
 func exportRollback(vb uint32, seqno uint64) unsafe.Pointer {
-	holdHost := letGo()
+	holdHost := unlockHost()
 	reached, done, err := cutBack(uint16(vb), seqno)
 	holdHost()
 	if err != nil {
-		return giveFault(err, 1, 0)
+		return writeFault(err, 1, 0)
 	}
-	return give(0, 0, flag(done), 0, uint32(reached), uint32(reached>>32))
+	return writeResult(0, 0, flag(done), 0, uint32(reached), uint32(reached>>32))
 }
 
 // The interface `reader`.
 
 func giveResponse(response Response, err error) unsafe.Pointer {
 	if err != nil {
-		return giveFault(err, 1)
+		return writeFault(err, 1)
 	}
 	if response.Status == 0 {
 		response.Status = 200
@@ -301,7 +301,7 @@ func giveResponse(response Response, err error) unsafe.Pointer {
 	headers, headerCount := words(lowerHeaders(response.Headers))
 	body, bodyBytes := words(lowerBytes(response.Body))
 	cursor, cursorBytes := words(lowerBytes(response.Cursor))
-	return give(0, uint32(response.Status), headers, headerCount, body, bodyBytes,
+	return writeResult(0, uint32(response.Status), headers, headerCount, body, bodyBytes,
 		flag(response.Cursor != nil), cursor, cursorBytes)
 }
 
@@ -313,7 +313,7 @@ func exportHandle(
 ) unsafe.Pointer {
 	request := liftRequest(method, methodBytes, path, pathBytes, query, queryBytes, headers, headerCount, body, bodyBytes, now)
 	lifted()
-	holdHost := letGo()
+	holdHost := unlockHost()
 	response, err := answer(request)
 	holdHost()
 	return giveResponse(response, err)
@@ -323,15 +323,15 @@ func exportHandle(
 func exportMore(cursor unsafe.Pointer, cursorBytes uint32) unsafe.Pointer {
 	taken := liftBytes(cursor, cursorBytes)
 	lifted()
-	holdHost := letGo()
+	holdHost := unlockHost()
 	chunk, err := goOn(taken)
 	holdHost()
 	if err != nil {
-		return giveFault(err, 1)
+		return writeFault(err, 1)
 	}
 	body, bodyBytes := words(lowerBytes(chunk.Body))
 	next, nextBytes := words(lowerBytes(chunk.Cursor))
-	return give(0, body, bodyBytes, flag(chunk.Cursor != nil), next, nextBytes)
+	return writeResult(0, body, bodyBytes, flag(chunk.Cursor != nil), next, nextBytes)
 }
 
 //go:wasmexport nacre:plugin/reader@0.1.0#merge
@@ -346,7 +346,7 @@ func exportMerge(
 		responses[index] = Response{from.half(0), from.headers(4), from.bytes(12), from.optional(20)}
 	}
 	lifted()
-	holdHost := letGo()
+	holdHost := unlockHost()
 	response, err := merge(request, responses)
 	holdHost()
 	return giveResponse(response, err)
@@ -361,16 +361,16 @@ func exportOnTimer(now uint64, due unsafe.Pointer, dueCount uint32) unsafe.Point
 		timers[index] = Timer{from.text(4), liftTime(from.long(16)), from.bytes(24)}
 	}
 	lifted()
-	holdHost := letGo()
+	holdHost := unlockHost()
 	err := takeTimers(liftTime(now), timers)
 	holdHost()
 	if err != nil {
-		return giveFault(err, 1)
+		return writeFault(err, 1)
 	}
-	return give(0)
+	return writeResult(0)
 }
 
-// After each call that gave something, the host says that it has read it.
+// After each call with a result, the host reports that it has read the result.
 
 //go:wasmexport cabi_post_nacre:plugin/lifecycle@0.1.0#describe
 func postDescribe(unsafe.Pointer) { release() }
@@ -413,31 +413,31 @@ func importStateScan(
 	limit uint32, reverse uint32, answer unsafe.Pointer,
 )
 
-// result is where an import answers.
+// result is the address of an import's result.
 func result() record { return record{unsafe.Pointer(&answered)} }
 
 func stateGet(key string) ([]byte, bool) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerKey(key)
 	importStateGet(start, size, result().start)
 	return result().optional(0), result().byte(0) == 1
 }
 
 func statePut(key string, value []byte) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerKey(key)
 	from, valueBytes := lowerBytes(value)
 	importStatePut(start, size, from, valueBytes)
 }
 
 func stateDelete(key string) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerKey(key)
 	importStateDelete(start, size)
 }
 
 func stateScan(start, end string, limit uint32, reverse bool) []Entry {
-	defer asking()()
+	defer beginImport()()
 	first, firstBytes := lowerKey(start)
 	last, lastBytes := lowerKey(end)
 	importStateScan(first, firstBytes, last, lastBytes, limit, flag(reverse), result().start)
@@ -461,19 +461,19 @@ func importMetricsAdd(name unsafe.Pointer, nameBytes uint32, delta float64)
 func importMetricsSet(name unsafe.Pointer, nameBytes uint32, value float64)
 
 func logWrite(level uint32, message string) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(message)
 	importLogWrite(level, start, size)
 }
 
 func metricsAdd(name string, delta float64) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(name)
 	importMetricsAdd(start, size, delta)
 }
 
 func metricsSet(name string, value float64) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(name)
 	importMetricsSet(start, size, value)
 }
@@ -490,20 +490,20 @@ func importTimerCancel(name unsafe.Pointer, nameBytes uint32) uint32
 func importTimerIsSet(name unsafe.Pointer, nameBytes uint32) uint32
 
 func timerSet(name string, due uint64, payload []byte) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(name)
 	from, payloadBytes := lowerBytes(payload)
 	importTimerSet(start, size, due, from, payloadBytes)
 }
 
 func timerCancel(name string) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(name)
 	importTimerCancel(start, size)
 }
 
 func timerIsSet(name string) bool {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(name)
 	return importTimerIsSet(start, size) == 1
 }
@@ -517,12 +517,12 @@ func importTurnBegin(index uint32)
 func importTurnFailed(index uint32, message unsafe.Pointer, messageBytes uint32)
 
 func turnBegin(index uint32) {
-	defer asking()()
+	defer beginImport()()
 	importTurnBegin(index)
 }
 
 func turnFailed(index uint32, message string) {
-	defer asking()()
+	defer beginImport()()
 	start, size := lowerText(message)
 	importTurnFailed(index, start, size)
 }
@@ -535,11 +535,11 @@ func importHTTPSend(
 	headers unsafe.Pointer, headerCount uint32, body unsafe.Pointer, bodyBytes uint32, answer unsafe.Pointer,
 )
 
-// Why there is no answer, in the order of the cases.
+// Reasons of a failure, in the order of the cases.
 var httpErrors = [...]error{ErrDenied, ErrTimeout, ErrTooLarge, ErrFailed}
 
 func httpSend(method, url string, headers []Header, body []byte) (Response, error) {
-	defer asking()()
+	defer beginImport()()
 	verb, verbBytes := lowerText(method)
 	place, placeBytes := lowerText(url)
 	list, count := lowerHeaders(headers)
@@ -551,7 +551,7 @@ func httpSend(method, url string, headers []Header, body []byte) (Response, erro
 	return Response{Status: result().half(4), Headers: result().headers(8), Body: result().bytes(16)}, nil
 }
 
-// refusal is the error of a variant at that place. Only some cases have a message; the others leave what was there.
+// refusal returns the error of a variant at that offset. Only some cases have a message; the others leave the memory unchanged.
 func (from record) refusal(at uint32, kinds []error) error {
 	kind := kinds[from.byte(at)]
 	switch kind {
@@ -619,7 +619,7 @@ func importKVMutateIn(
 	hasExpiry uint32, expiry uint32, hasFlags uint32, flags uint32, answer unsafe.Pointer,
 )
 
-// Why there is no answer, in the order of the cases.
+// Reasons of a failure, in the order of the cases.
 var kvErrors = [...]error{
 	ErrNotFound, ErrExists, ErrCASMismatch, ErrTooLarge, ErrLocked, ErrTemporary, ErrDenied, ErrInvalid, ErrPath,
 }
@@ -635,7 +635,7 @@ func (from record) document() (Document, error) {
 	return Document{from.bytes(8), from.long(16), from.word(24), from.word(28), isJSON}, nil
 }
 
-// version is what a write gives.
+// version returns the result of a write.
 func (from record) version() (uint64, error) {
 	if from.byte(0) != 0 {
 		return 0, from.refusal(8, kvErrors[:])
@@ -644,7 +644,7 @@ func (from record) version() (uint64, error) {
 }
 
 func kvGet(keyspace, key string) (Document, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	importKVGet(space, spaceBytes, start, size, result().start)
@@ -652,7 +652,7 @@ func kvGet(keyspace, key string) (Document, error) {
 }
 
 func kvGetMany(keyspace string, keys []string) ([]*Document, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	fields := make([]uint32, 0, 2*len(keys))
 	for _, key := range keys {
@@ -677,7 +677,7 @@ func kvGetMany(keyspace string, keys []string) ([]*Document, error) {
 }
 
 func kvInsert(keyspace, key string, content Content) (uint64, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	body, bodyBytes := lowerBytes(content.Body)
@@ -686,7 +686,7 @@ func kvInsert(keyspace, key string, content Content) (uint64, error) {
 }
 
 func kvUpsert(keyspace, key string, content Content) (uint64, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	body, bodyBytes := lowerBytes(content.Body)
@@ -695,7 +695,7 @@ func kvUpsert(keyspace, key string, content Content) (uint64, error) {
 }
 
 func kvReplace(keyspace, key string, content Content, cas uint64) (uint64, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	body, bodyBytes := lowerBytes(content.Body)
@@ -705,7 +705,7 @@ func kvReplace(keyspace, key string, content Content, cas uint64) (uint64, error
 }
 
 func kvRemove(keyspace, key string, cas uint64) (uint64, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	importKVRemove(space, spaceBytes, start, size, flag(cas != 0), cas, result().start)
@@ -713,7 +713,7 @@ func kvRemove(keyspace, key string, cas uint64) (uint64, error) {
 }
 
 func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32) (Counted, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	var first uint64
@@ -729,7 +729,7 @@ func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32
 }
 
 func kvTouch(keyspace, key string, expiry uint32) (uint64, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	importKVTouch(space, spaceBytes, start, size, expiry, result().start)
@@ -737,7 +737,7 @@ func kvTouch(keyspace, key string, expiry uint32) (uint64, error) {
 }
 
 func kvLookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMessage, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	fields := make([]uint32, 0, 4*len(paths))
@@ -761,14 +761,14 @@ func kvLookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMes
 }
 
 func kvMutateIn(keyspace, key string, changes []Change, values [][]byte, cas uint64) (uint64, error) {
-	defer asking()()
+	defer beginImport()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	fields := make([]uint32, 0, 6*len(changes))
 	for index, change := range changes {
 		place, placeBytes := words(lowerText(change.Path))
 		value, valueBytes := words(lowerBytes(values[index]))
-		// Some work on what is there.
+		// Some operations work on the existing value.
 		makesParents := change.Operation != PathRemove && change.Operation != PathReplace && change.Operation != ArrayInsert
 		flags := flag(change.Xattr) | flag(makesParents)<<8
 		fields = append(fields, uint32(change.Operation), place, placeBytes, value, valueBytes, flags)

@@ -1,13 +1,14 @@
-// Package nacre is the guest kit in Go: everything a plugin needs to fold the change stream into a state and answer from it.
+// Package nacre is the guest SDK in Go: everything a plugin needs to fold the change stream into a state and to answer requests
+// from it.
 //
-// A plugin is a value that is handed to [Run]. What it can do is what it has methods for: see [Updater], [Deleter], [Batcher],
+// A plugin is a value that is passed to [Run]. Its methods determine its abilities: see [Updater], [Deleter], [Batcher],
 // [Rollbacker], [Handler], [Continuer], [Merger], [TimerHandler] and [Initializer].
 //
 //	type cities struct{}
 //
 //	func init() { nacre.Run(cities{}) }
 //
-//	// main is asked for by Go; a plugin is called by its methods.
+//	// Go requires main; the host calls the methods of a plugin.
 //	func main() {}
 //
 //	func (cities) OnUpdate(event nacre.Event) error {
@@ -29,21 +30,22 @@
 //		return nacre.JSON(200, map[string]string{"city": string(city)})
 //	}
 //
-// The host relies on this: nothing that must survive lies outside the state, since an instance may be replaced between any
-// two calls; Init uses no capability but [Log]; equal calls give equal writes.
+// The host relies on these rules: all durable data is in the state, because an instance may be replaced between any two calls;
+// Init uses no capability except [Log]; equal calls make equal writes.
 //
-// What is outside is reached through [State], [Timers], [KV], [HTTP], [Metrics] and [Log]. Each is a capability, which the
-// component asks for once the code uses it; KV and HTTP have to be granted. There is no clock and no chance: the time is that of
-// the event, the request or the timer, [time.Now] counts up from 1970 by what it is asked, and random numbers are the same in each
-// instance, also those of crypto/rand: neither keys nor tokens can be made. There are no files and no sockets ([net.Listen]
-// succeeds, and nothing reaches it), and what is printed goes nowhere. [time.LoadLocation] needs the package time/tzdata.
+// A plugin accesses its environment through [State], [Timers], [KV], [HTTP], [Metrics] and [Log]. Each is a capability that the
+// component imports if its code uses it; KV and HTTP must be granted. There is no clock and no source of random numbers: use the
+// time of the event, the request or the timer. [time.Now] starts in 1970 and advances with each call, and random numbers are the
+// same in each instance, also those of crypto/rand: do not create keys or tokens. There are no files and no sockets ([net.Listen]
+// succeeds, but receives no connections), and printed text is dropped. [time.LoadLocation] needs the package time/tzdata.
 //
-// Goroutines may use what is outside, one at a time. They run while a method of the plugin does: what is left behind when it
-// returns goes on in a later call, where what it writes counts as done by another document, or never. So wait for them.
+// Goroutines may use the capabilities, one at a time. They run only while a method of the plugin runs: a goroutine that is still
+// active when the method returns continues in a later call, where its writes count as those of another document, or never. So
+// wait for your goroutines.
 //
-// The collector knows the memory that the deployment has, from `[limits] memory_mb` in plugin.toml, else 256 MiB: a plugin for
-// nodes that give it less has to say so there.
+// The collector uses the memory limit of the deployment, from `[limits] memory_mb` in plugin.toml, by default 256 MiB: set it
+// there if nodes give the plugin less.
 //
-// The kit has no dependencies: a copy lies in each project. Outside of the sandbox, in tests of a plugin by `go test`, a [Harness]
-// takes the place of the host.
+// The SDK has no dependencies: each project contains a copy. Outside of the sandbox, in tests of a plugin with `go test`, a
+// [Harness] replaces the host.
 package nacre

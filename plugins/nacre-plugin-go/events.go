@@ -11,7 +11,7 @@ import (
 // Magic is the first four bytes of an event buffer.
 const Magic = "NEB1"
 
-// DatatypeJSON is the bit of a datatype that says that the body is JSON.
+// DatatypeJSON is the bit of a datatype for JSON bodies.
 const DatatypeJSON = 1
 
 const (
@@ -20,15 +20,15 @@ const (
 	previousBytes = 48
 )
 
-// EventKind is what happened to a document.
+// EventKind is the kind of a change.
 type EventKind uint8
 
 const (
-	// Upsert is of a document that was created or changed.
+	// Upsert is the kind of created and updated documents.
 	Upsert EventKind = 1
-	// Delete is of a document that was deleted.
+	// Delete is the kind of deleted documents.
 	Delete EventKind = 2
-	// Expire is of a document whose time was over.
+	// Expire is the kind of expired documents.
 	Expire EventKind = 3
 )
 
@@ -36,60 +36,60 @@ const (
 type Version struct {
 	// Seqno is the position in the history of the vBucket.
 	Seqno uint64
-	// CAS is the version.
+	// CAS identifies the version.
 	CAS uint64
-	// Rev is how often the key was changed.
+	// Rev is the number of changes of the key.
 	Rev uint64
 	// Flags are opaque to the server.
 	Flags uint32
 	// Expiry is the Unix second of expiry, 0 for never; of deletion for a tombstone.
 	Expiry uint32
-	// Kind is what happened; after a deletion there is no document.
+	// Kind is the kind of the change; after a deletion there is no document.
 	Kind EventKind
 	// Datatype has the bits JSON (1), snappy (2) and extended attributes (4).
 	Datatype uint8
-	// Xattrs is the section of extended attributes, its length word included; empty when there is none.
+	// Xattrs is the section of extended attributes with its length word; empty if there are none.
 	Xattrs []byte
 	// Body is the body of the document; empty for a deletion.
 	Body []byte
 }
 
-// IsJSON is whether the body is JSON.
+// IsJSON reports whether the body is JSON.
 func (version Version) IsJSON() bool { return version.Datatype&DatatypeJSON != 0 }
 
-// JSON parses the body into target, as [json.Unmarshal] does. It fails when the body is no JSON, or not of that type.
+// JSON parses the body into target, as [json.Unmarshal] does. It fails if the body is not JSON or not of that type.
 func (version Version) JSON(target any) error { return json.Unmarshal(version.Body, target) }
 
-// Event is one change of one document. Its slices are parts of the batch, and not to be changed. What is kept of them keeps the
-// whole batch in memory, up to 16 MiB: keep a copy, as of [bytes.Clone] or ID.
+// Event is one change of one document. Its slices refer to the batch and must not be changed. A retained slice keeps the whole
+// batch in memory, up to 16 MiB: retain a copy, as from [bytes.Clone] or ID.
 type Event struct {
-	// Version is what the document is now.
+	// Version is the current version of the document.
 	Version
-	// Collection is the number of the collection.
+	// Collection is the ID of the collection.
 	Collection uint32
 	// VB is the vBucket of the document.
 	VB uint16
-	// Key is the key as the application knows it.
+	// Key is the key as applications use it.
 	Key []byte
-	// Now is when the batch was made: the only clock that a plugin has.
+	// Now is the time at which the batch was created: the only clock of a plugin.
 	Now time.Time
-	// Previous is the version that this one took the place of, if `[events] old = true` asks for it and it is kept; else nil.
+	// Previous is the replaced version, if `[events] old = true` requests it and the bucket keeps it; else nil.
 	Previous *Version
 }
 
-// ID is the key as text.
+// ID returns the key as text.
 func (event Event) ID() string { return string(event.Key) }
 
 // Events is a decoded buffer: the events of a batch, in history order within each vBucket. No JSON is parsed.
 //
-// Its layout is in the documentation of the plugin ABI. Every offset is checked once, so that reading an event cannot fail.
+// The documentation of the plugin ABI describes its layout. Every offset is checked once, so that reading an event cannot fail.
 type Events struct {
 	now     time.Time
 	records []byte
 	arena   []byte
 }
 
-// DecodeEvents reads a buffer and checks all of it. Its error names the first thing that is wrong.
+// DecodeEvents reads and checks a buffer. The error names the first mistake.
 func DecodeEvents(buffer []byte) (Events, error) {
 	if len(buffer) < len(Magic) || string(buffer[:len(Magic)]) != Magic {
 		return Events{}, fmt.Errorf("not an event buffer: the magic number is missing")
@@ -116,13 +116,13 @@ func DecodeEvents(buffer []byte) (Events, error) {
 	return events, nil
 }
 
-// Len is how many events there are.
+// Len returns the number of events.
 func (events Events) Len() int { return len(events.records) / eventBytes }
 
-// Now is when the batch was made.
+// Now returns the time at which the batch was created.
 func (events Events) Now() time.Time { return events.now }
 
-// At is the event at that index, from 0 to less than [Events.Len].
+// At returns the event at that index, from 0 to less than [Events.Len].
 func (events Events) At(index int) Event {
 	record := events.record(index)
 	key := word(record, 36)
@@ -148,7 +148,7 @@ func (events Events) At(index int) Event {
 	return event
 }
 
-// All gives the events with their indexes, in order.
+// All iterates over the events with their indexes, in order.
 func (events Events) All() iter.Seq2[int, Event] {
 	return func(yield func(int, Event) bool) {
 		for index := range events.Len() {
@@ -163,7 +163,7 @@ func (events Events) record(index int) []byte {
 	return events.records[index*eventBytes : (index+1)*eventBytes]
 }
 
-// isWhole is whether all that a record names lies inside the arena.
+// isWhole reports whether all ranges of a record are inside the arena.
 func (events Events) isWhole(record []byte) bool {
 	key, keyBytes := word(record, 36), uint32(binary.LittleEndian.Uint16(record[54:]))
 	value, valueBytes, xattrBytes := word(record, 40), word(record, 44), word(record, 48)
@@ -171,7 +171,7 @@ func (events Events) isWhole(record []byte) bool {
 	return known && events.has(key, keyBytes) && events.has(value, valueBytes) && events.hasPrevious(word(record, 58))
 }
 
-// hasPrevious is whether a version before lies at start, 0 for none.
+// hasPrevious reports whether there is a previous version at start, 0 for none.
 func (events Events) hasPrevious(start uint32) bool {
 	if start == 0 {
 		return true
@@ -218,10 +218,10 @@ func word(buffer []byte, at int) uint32 { return binary.LittleEndian.Uint32(buff
 
 func long(buffer []byte, at int) uint64 { return binary.LittleEndian.Uint64(buffer[at:]) }
 
-// DocumentError is a document that could not be processed; the feed goes on.
+// DocumentError is a document that could not be processed; the feed continues.
 type DocumentError struct {
 	// Index is the position of the event within the batch, from 0.
 	Index int
-	// Message is what went wrong, for the author of the code that failed.
+	// Message describes the error for the author of the code.
 	Message string
 }

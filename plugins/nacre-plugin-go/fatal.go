@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// overrideWrite is called for what the runtime prints. It is kept as it is for packages that link to it: go.dev/issue/67401.
+// overrideWrite is called for output of the runtime. Go keeps it unchanged for packages that link to it: go.dev/issue/67401.
 //
 //go:linkname overrideWrite runtime.overrideWrite
 var overrideWrite func(fd uintptr, start unsafe.Pointer, size int32) int32
 
 func init() { overrideWrite = printed }
 
-// The reason of a fatal end, as far as the runtime has printed it.
+// The part of the reason for a fatal end that the runtime has printed so far.
 var reason struct {
 	text  [2000]byte
 	bytes int32
@@ -22,9 +22,9 @@ var reason struct {
 }
 
 // printed logs the reason of a fatal end, such as `panic: oh no`, before the stacks follow: the process ends in a trap, and
-// the host tells the last error of its log along with it.
+// the host reports the last error of its log with the trap.
 //
-// The runtime prints in pieces, and cannot have memory allocated while it does.
+// The runtime prints in pieces, and memory cannot be allocated meanwhile.
 //
 //go:nosplit
 func printed(_ uintptr, start unsafe.Pointer, size int32) int32 {
@@ -57,7 +57,7 @@ func begins(start unsafe.Pointer, size int32, prefix string) bool {
 	return true
 }
 
-// logReason is called on the stack of the runtime, which has room for it.
+// logReason is called on the stack of the runtime, which is large enough.
 func logReason() {
 	for reason.bytes > 0 && reason.text[reason.bytes-1] == '\n' {
 		reason.bytes--

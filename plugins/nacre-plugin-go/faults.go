@@ -7,43 +7,43 @@ import (
 	"strings"
 )
 
-// FaultKind says who must act on a [Fault].
+// FaultKind determines who must act on a [Fault].
 type FaultKind uint8
 
 const (
-	// FaultRetry is of a call that may succeed later: the host calls again.
+	// FaultRetry means that the call may succeed later: the host repeats it.
 	FaultRetry FaultKind = iota
-	// FaultReject is of a caller that asked for something that cannot be.
+	// FaultReject means that the caller's request is invalid.
 	FaultReject
-	// FaultFatal is of a plugin that cannot go on with this state.
+	// FaultFatal means that the plugin cannot continue with this state.
 	FaultFatal
 )
 
-// Fault is why a call as a whole did not succeed, by who must act. Of a document, it is one of the whole batch.
+// Fault is the failure of a whole call. For a document, it fails the whole batch.
 type Fault struct {
-	// Kind says who must act.
+	// Kind determines who must act.
 	Kind FaultKind
 	// Message is for the author of the plugin, or of its configuration.
 	Message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (fault *Fault) Error() string { return fault.Message }
 
-// Retry is an error that has the host make the call again. Of a document, the feed stands still meanwhile.
+// Retry returns an error that makes the host repeat the call. For a document, the feed waits meanwhile.
 func Retry(format string, arguments ...any) error { return newFault(FaultRetry, format, arguments) }
 
-// Reject is an error of a caller that asked for something that cannot be.
+// Reject returns an error for a caller with an invalid request.
 func Reject(format string, arguments ...any) error { return newFault(FaultReject, format, arguments) }
 
-// Fatal is an error of a plugin that cannot go on with its state.
+// Fatal returns an error for a plugin that cannot continue with its state.
 func Fatal(format string, arguments ...any) error { return newFault(FaultFatal, format, arguments) }
 
 func newFault(kind FaultKind, format string, arguments []any) error {
 	return &Fault{kind, fmt.Sprintf(format, arguments...)}
 }
 
-// faultOf is the fault that an error is or wraps; a call that ends with another error is rejected.
+// faultOf returns the fault that an error is or wraps; a call that ends with another error is rejected.
 func faultOf(err error) *Fault {
 	var fault *Fault
 	if errors.As(err, &fault) {
@@ -57,7 +57,7 @@ func isFault(err error) bool {
 	return errors.As(err, &fault)
 }
 
-// guarded makes a call; a panic in it is its error.
+// guarded makes a call and returns a panic in it as an error.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -67,14 +67,14 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// panicked is a panic as an error in a line, with the place in the plugin: `panic: assignment to entry in nil map (main.go:9)`.
+// panicked returns a panic as an error in one line, with the position in the plugin: `panic: assignment to entry in nil map (main.go:9)`.
 func panicked(reason any) error {
-	// A deferred function runs on top of the frames that have panicked.
+	// A deferred function runs above the frames that have panicked.
 	pcs := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
 	for {
 		frame, more := frames.Next()
-		// What the kit refuses is the fault of who calls it.
+		// Refusals by the SDK are mistakes of its caller.
 		isKit := strings.Contains(frame.Function, "nacre.stateCapability") || strings.Contains(frame.Function, "nacre.timerCapability")
 		if !isKit && !strings.HasPrefix(frame.Function, "runtime.") {
 			file := frame.File[strings.LastIndexByte(frame.File, '/')+1:]
@@ -86,15 +86,15 @@ func panicked(reason any) error {
 	}
 }
 
-// Errors of [KV] and [HTTP], for [errors.Is]. While a call is made again, the feed stands still.
+// Errors of [KV] and [HTTP], for [errors.Is]. While a call is repeated, the feed waits.
 var (
-	// ErrNotFound: there is no such document.
+	// ErrNotFound: the document does not exist.
 	ErrNotFound = errors.New("there is no such document")
-	// ErrExists: there is such a document already.
+	// ErrExists: the document exists already.
 	ErrExists = errors.New("there is such a document already")
 	// ErrCASMismatch: the document has another version.
 	ErrCASMismatch = errors.New("the document has another version")
-	// ErrTooLarge: key or body are larger than the bucket allows, or an answer than is granted.
+	// ErrTooLarge: a key or body is larger than the bucket permits, or a response than the grant permits.
 	ErrTooLarge = errors.New("too large")
 	// ErrLocked: a client holds the lock of the document. Returned by a method, it has the call made again.
 	ErrLocked = errors.New("a client holds the lock of the document")
@@ -107,12 +107,12 @@ var (
 	// ErrPath: a part of a mutation cannot be done.
 	ErrPath = errors.New("a part of the mutation cannot be done")
 	// ErrTimeout: the answer did not come before the deadline. Returned by a method, it has the call made again.
-	ErrTimeout = errors.New("the answer did not come before the deadline of the call")
+	ErrTimeout = errors.New("the call reached its deadline before the response")
 	// ErrFailed: there is no connection, or it broke. Returned by a method, it has the call made again.
 	ErrFailed = errors.New("there is no connection, or it broke")
 )
 
-// refusal is why a capability gave no answer.
+// refusal is the reason why a capability failed.
 type refusal struct {
 	kind    error
 	message string
@@ -127,7 +127,7 @@ func (err *refusal) Error() string {
 
 func (err *refusal) Is(target error) bool { return target == err.kind }
 
-// As makes those a retry that may be none a moment later.
+// As converts temporary refusals to a retry.
 func (err *refusal) As(target any) bool {
 	fault, wanted := target.(**Fault)
 	switch err.kind {

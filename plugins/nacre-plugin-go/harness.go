@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Harness is a host for one plugin, in a test of it: what a node does with a plugin, but for the sandbox, its limits and grants.
+// Harness is a host for tests of one plugin: it does what a node does with a plugin, without the sandbox, its limits and grants.
 //
 //	func TestCitiesAreFound(t *testing.T) {
 //		harness, err := nacre.NewHarness(cities{}, "")
@@ -30,26 +30,26 @@ import (
 //		}
 //	}
 //
-// Each has a state, timers and documents of its own. Calls of several harnesses go one after the other. [State] and the other
-// capabilities are those of the one that was called last, also for what a test does with them itself.
+// Each harness has its own state, timers and documents. Calls of several harnesses run in turn. [State] and the other
+// capabilities belong to the harness that was called last, also when a test uses them directly.
 type Harness struct {
 	self any
 	now  time.Time
-	// How many changes each vBucket has had.
+	// Number of changes of each vBucket.
 	seqnos map[uint16]uint64
-	// Events that the plugin wants again.
+	// Events that the plugin wants to process again.
 	left []Event
-	// What happens to state and timers when the call ends by an error, and the item that it is made again from.
+	// The state and timers to restore if the call fails, and the item from which it is repeated.
 	kept  folded
 	begun int
-	// The documents of the call that failed, as far as it was told before its end.
+	// The failed documents of the call that were reported before its end.
 	failed []DocumentError
 	stage  stage
 	folded
 	outside
 }
 
-// folded is what the calls of a plugin change.
+// folded is the data that calls of a plugin change.
 type folded struct {
 	state  map[string][]byte
 	timers map[string]Timer
@@ -57,11 +57,11 @@ type folded struct {
 
 func (one folded) clone() folded { return folded{maps.Clone(one.state), maps.Clone(one.timers)} }
 
-// harnesses is held by the one that is called.
+// harnesses is locked during the calls of a harness.
 var harnesses sync.Mutex
 
-// NewHarness deploys a plugin on an empty bucket, with a configuration in JSON, `{}` if that is empty. It fails where the plugin
-// would not be deployed: what Init says, and methods that would not be called.
+// NewHarness deploys a plugin on an empty bucket, with a configuration in JSON, `{}` if that is empty. It fails if the plugin
+// could not be deployed: if Init fails, or if methods would never be called.
 func NewHarness(self any, config string) (*Harness, error) {
 	if config == "" {
 		config = "{}"
@@ -80,7 +80,7 @@ func newHarness() *Harness {
 	}
 }
 
-// call makes a call. When it fails, state and timers are as they were when the item at work began.
+// call makes a call. If it fails, state and timers are restored to the beginning of the current item.
 func (harness *Harness) call(stage stage, do func() error) error {
 	harnesses.Lock()
 	defer harnesses.Unlock()
@@ -94,15 +94,15 @@ func (harness *Harness) call(stage stage, do func() error) error {
 	return err
 }
 
-// Now is the time.
+// Now returns the time.
 func (harness *Harness) Now() time.Time { return harness.now }
 
-// Upsert feeds a document, in a batch of its own. Its error is that of the document or the call.
+// Upsert feeds a document in a separate batch. It returns the error of the document or the call.
 func (harness *Harness) Upsert(id, body string) error {
 	return harness.feedOne(Event{Key: []byte(id), Version: Version{Body: []byte(body)}})
 }
 
-// Delete feeds the deletion of a document, in a batch of its own. Its error is that of the document or the call.
+// Delete feeds the deletion of a document in a separate batch. It returns the error of the document or the call.
 func (harness *Harness) Delete(id string) error {
 	return harness.feedOne(Event{Key: []byte(id), Version: Version{Kind: Delete}})
 }
@@ -115,11 +115,11 @@ func (harness *Harness) feedOne(event Event) error {
 	return err
 }
 
-// Feed feeds a batch; gives the documents that failed. Of an event, the key is needed: what else is zero is what it would be of a
+// Feed feeds a batch and returns the failed documents. An event needs a key: other fields that are zero get the values of a
 // document that was created now.
 //
-// Its error is a [Fault]. After [Retry], the events that the plugin wants again are the first of the next batch; failed are those
-// of the others.
+// Its error is a [Fault]. After [Retry], the events that the plugin wants to process again begin the next batch; the failed
+// documents are those of the other events.
 func (harness *Harness) Feed(events ...Event) (failed []DocumentError, err error) {
 	for _, event := range events {
 		harness.left = append(harness.left, harness.completed(event))
@@ -139,7 +139,7 @@ func (harness *Harness) Feed(events ...Event) (failed []DocumentError, err error
 	return harness.failed, err
 }
 
-// completed is an event with what a document has that was created now.
+// completed returns an event with the missing fields of a document that was created now.
 func (harness *Harness) completed(event Event) Event {
 	if event.Kind == 0 {
 		event.Kind = Upsert
@@ -159,8 +159,8 @@ func (harness *Harness) completed(event Event) Event {
 	return event
 }
 
-// Advance moves the clock, and fires the timers that are due on the way, each at its time. It ends where the plugin fails; its
-// timers are set again then, but for those that were done.
+// Advance moves the clock and fires the timers that become due, each at its time. It stops at the first failure of the plugin
+// and sets the timers again that did not complete.
 func (harness *Harness) Advance(by time.Duration) error {
 	end := harness.now.Add(by)
 	for {
@@ -195,7 +195,7 @@ func (harness *Harness) fire(timers []Timer) error {
 	return err
 }
 
-// Rollback cuts the history of a vBucket back to seqno, and gives where the feed goes on.
+// Rollback rolls a vBucket back to seqno and returns the seqno from which the feed continues.
 func (harness *Harness) Rollback(vb uint16, seqno uint64) (reached uint64, err error) {
 	for done := false; !done && err == nil; {
 		err = harness.call(writing, func() error {
@@ -206,13 +206,13 @@ func (harness *Harness) Rollback(vb uint16, seqno uint64) (reached uint64, err e
 	return reached, err
 }
 
-// Request is the answer to a request, all pieces together. The path may have a query behind a `?`.
+// Request returns the response to a request, with all pieces of its body. The path may have a query string after a `?`.
 func (harness *Harness) Request(method, path, body string) (Response, error) {
 	path, query, _ := strings.Cut(path, "?")
 	return harness.Ask(Request{Method: method, Path: path, Query: query, Body: []byte(body)})
 }
 
-// Ask is the answer to a request, all pieces together. It comes now.
+// Ask returns the response to a request that arrives now, with all pieces of its body.
 func (harness *Harness) Ask(request Request) (response Response, err error) {
 	request.Now = harness.now
 	err = harness.call(reading, func() error {
@@ -230,7 +230,7 @@ func (harness *Harness) Ask(request Request) (response Response, err error) {
 	return response, err
 }
 
-// Merge is the one answer of the answers of several partitions.
+// Merge returns the merged response of several partitions.
 func (harness *Harness) Merge(request Request, partials ...Response) (response Response, err error) {
 	request.Now = harness.now
 	err = harness.call(reading, func() error {
@@ -240,7 +240,7 @@ func (harness *Harness) Merge(request Request, partials ...Response) (response R
 	return response, err
 }
 
-// State is a copy of the state.
+// State returns a copy of the state.
 func (harness *Harness) State() map[string]string {
 	state := map[string]string{}
 	for key, value := range harness.state {
@@ -249,7 +249,7 @@ func (harness *Harness) State() map[string]string {
 	return state
 }
 
-// Timers are the timers that are set, in the order in which they are due.
+// Timers returns the timers that are set, in the order of their times.
 func (harness *Harness) Timers() []Timer {
 	return slices.SortedFunc(maps.Values(harness.timers), func(a, b Timer) int {
 		if order := a.Due.Compare(b.Due); order != 0 {
@@ -259,13 +259,13 @@ func (harness *Harness) Timers() []Timer {
 	})
 }
 
-// Logged are the lines of the log: the level, as in `warn`, a blank and the text.
+// Logged returns the lines of the log: the level, as in `warn`, a blank and the text.
 func (harness *Harness) Logged() []string { return slices.Clone(harness.lines) }
 
-// Metrics are the numbers for the operator.
+// Metrics returns the metrics of the plugin.
 func (harness *Harness) Metrics() map[string]float64 { return maps.Clone(harness.metrics) }
 
-// Documents are the documents that [KV] has in a keyspace, by key. Nothing of it is fed.
+// Documents returns the documents that [KV] sees in a keyspace, by key. They are not fed to the plugin.
 func (harness *Harness) Documents(keyspace string) map[string]Document {
 	documents := map[string]Document{}
 	for at, document := range harness.documents {
@@ -276,17 +276,17 @@ func (harness *Harness) Documents(keyspace string) map[string]Document {
 	return documents
 }
 
-// Store has [KV] find a document. It is not fed.
+// Store stores a document for [KV]. It is not fed to the plugin.
 func (harness *Harness) Store(keyspace, key, body string) {
 	harness.documents[place{keyspace, key}] = harness.stored(Content{Body: []byte(body)})
 }
 
-// OnHTTP answers the requests that the plugin sends by [HTTP]; until then, they fail with [ErrDenied].
+// OnHTTP sets the function that answers requests sent with [HTTP]; without it, they fail with [ErrDenied].
 func (harness *Harness) OnHTTP(send func(method, url string, headers []Header, body []byte) (Response, error)) {
 	harness.send = send
 }
 
-// pack is the buffer of a batch, which [DecodeEvents] reads.
+// pack returns the buffer of a batch, which [DecodeEvents] reads.
 func pack(events []Event, now time.Time) []byte {
 	buffer, arena := make([]byte, headerBytes+len(events)*eventBytes), []byte{}
 	copy(buffer, Magic)
@@ -321,7 +321,7 @@ func pack(events []Event, now time.Time) []byte {
 	return buffer
 }
 
-// packVersion packs what both kinds of records begin with.
+// packVersion packs the common beginning of both kinds of records.
 func packVersion(record []byte, version *Version) {
 	binary.LittleEndian.PutUint64(record, version.Seqno)
 	binary.LittleEndian.PutUint64(record[8:], version.CAS)

@@ -22,44 +22,44 @@ type Document struct {
 	Body []byte
 	// CAS is the version.
 	CAS uint64
-	// Flags are what clients say about the format of the body.
+	// Flags are set by clients to describe the format of the body.
 	Flags uint32
 	// Expiry is in seconds since the Unix epoch; 0 for never.
 	Expiry uint32
-	// IsJSON is whether the body is JSON.
+	// IsJSON reports whether the body is JSON.
 	IsJSON bool
 }
 
-// JSON parses the body into target, as [json.Unmarshal] does. It fails when the body is no JSON, or not of that type.
+// JSON parses the body into target, as [json.Unmarshal] does. It fails if the body is not JSON or not of that type.
 func (document Document) JSON(target any) error { return json.Unmarshal(document.Body, target) }
 
 // Content is a document to be written.
 type Content struct {
 	// Body is the body; JSON is recognised.
 	Body []byte
-	// Flags are what is kept beside the body for clients.
+	// Flags are stored with the body for clients.
 	Flags uint32
-	// Expiry is when it expires.
+	// Expiry is the time at which the document expires.
 	Expiry uint32
 }
 
-// Counted is a counter after it was changed.
+// Counted is the result of a change of a counter.
 type Counted struct {
-	// Value is its value.
+	// Value is the new value.
 	Value uint64
-	// CAS is the version of its document.
+	// CAS is the new version of the document.
 	CAS uint64
 }
 
-// Operation is what a [Change] does at its path, as the interface `kv` numbers it.
+// Operation is the operation of a [Change], with the number of the interface `kv`.
 type Operation uint8
 
 const (
-	// PathInsert adds a member that must not be there.
+	// PathInsert adds a member that must not exist.
 	PathInsert Operation = iota
 	// PathUpsert sets a member.
 	PathUpsert
-	// PathReplace replaces a value that must be there.
+	// PathReplace replaces a value that must exist.
 	PathReplace
 	// PathRemove removes a value.
 	PathRemove
@@ -67,9 +67,9 @@ const (
 	ArrayAppend
 	// ArrayPrepend adds elements at the start of an array.
 	ArrayPrepend
-	// ArrayInsert adds elements before the one that the path names.
+	// ArrayInsert adds elements before the element that the path names.
 	ArrayInsert
-	// ArrayAddUnique adds an element that is not there yet.
+	// ArrayAddUnique adds an element unless the array contains it.
 	ArrayAddUnique
 	// PathCounter adds to a number.
 	PathCounter
@@ -77,24 +77,24 @@ const (
 
 // Change is a change of a part of a document.
 type Change struct {
-	// Operation is what is done.
+	// Operation is the kind of the change.
 	Operation Operation
-	// Path is where, as in `a.b[0]`. Missing parents are made, but for PathRemove, PathReplace and ArrayInsert, which work on
-	// what is there.
+	// Path is the path of the value, as in `a.b[0]`. Missing parents are created, except for PathRemove, PathReplace and
+	// ArrayInsert, which change existing values.
 	Path string
-	// Value is with what, as JSON; nothing to remove.
+	// Value is the new value, as JSON; empty for PathRemove.
 	Value any
-	// Xattr is whether the path begins with the name of an extended attribute. Such changes come first.
+	// Xattr is true if the path begins with the name of an extended attribute. Such changes must come first.
 	Xattr bool
 }
 
-// Get is the document at key. It fails with [ErrNotFound] when there is none.
+// Get returns the document at key. It fails with [ErrNotFound] if there is none.
 func (kvCapability) Get(keyspace, key string) (Document, error) { return kvGet(keyspace, key) }
 
-// The most keys that the host takes at once.
+// The maximum number of keys in a call of the host.
 const getManyMax = 1024
 
-// GetMany gives the documents at keys, in that order; nil where there is none.
+// GetMany returns the documents at keys, in that order; nil for missing ones.
 func (kvCapability) GetMany(keyspace string, keys []string) ([]*Document, error) {
 	documents := make([]*Document, 0, len(keys))
 	for some := range slices.Chunk(keys, getManyMax) {
@@ -107,52 +107,52 @@ func (kvCapability) GetMany(keyspace string, keys []string) ([]*Document, error)
 	return documents, nil
 }
 
-// Insert stores a document and gives its version. It fails with [ErrExists] when there is one.
+// Insert stores a document and returns its version. It fails with [ErrExists] if the document exists.
 func (kvCapability) Insert(keyspace, key string, content Content) (uint64, error) {
 	acts()
 	return kvInsert(keyspace, key, content)
 }
 
-// Upsert stores a document, whatever is there, and gives its version.
+// Upsert creates or replaces a document and returns its version.
 func (kvCapability) Upsert(keyspace, key string, content Content) (uint64, error) {
 	acts()
 	return kvUpsert(keyspace, key, content)
 }
 
-// Replace stores a document where there is one, of the version cas unless that is 0, and gives its new version. It fails with
+// Replace replaces an existing document, of the version cas unless that is 0, and returns its new version. It fails with
 // [ErrNotFound] and [ErrCASMismatch].
 func (kvCapability) Replace(keyspace, key string, content Content, cas uint64) (uint64, error) {
 	acts()
 	return kvReplace(keyspace, key, content, cas)
 }
 
-// Remove deletes a document, of the version cas unless that is 0, and gives the version of its tombstone. It fails with
+// Remove deletes a document, of the version cas unless that is 0, and returns the version of its tombstone. It fails with
 // [ErrNotFound] and [ErrCASMismatch].
 func (kvCapability) Remove(keyspace, key string, cas uint64) (uint64, error) {
 	acts()
 	return kvRemove(keyspace, key, cas)
 }
 
-// Counter adds delta to a counter, which stops at 0. Where there is none, initial becomes one with that expiry; nil has it fail
-// with [ErrNotFound] then.
+// Counter adds delta to a counter, which stops at 0. If there is none, it creates one with the value initial and that expiry,
+// or fails with [ErrNotFound] if initial is nil.
 func (kvCapability) Counter(keyspace, key string, delta int64, initial *uint64, expiry uint32) (Counted, error) {
 	acts()
 	return kvCounter(keyspace, key, delta, initial, expiry)
 }
 
-// Touch sets when a document expires, and gives its new version. It fails with [ErrNotFound] when there is none.
+// Touch sets the expiry of a document and returns its new version. It fails with [ErrNotFound] if there is none.
 func (kvCapability) Touch(keyspace, key string, expiry uint32) (uint64, error) {
 	acts()
 	return kvTouch(keyspace, key, expiry)
 }
 
-// LookupIn gives the JSON values at paths, at most 16, nil where there is none; with xattr those of extended attributes. It
-// fails with [ErrNotFound] when there is no document.
+// LookupIn returns the JSON values at paths, at most 16, nil for missing ones; with xattr those of extended attributes. It
+// fails with [ErrNotFound] if there is no document.
 func (kvCapability) LookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMessage, error) {
 	return kvLookupIn(keyspace, key, paths, xattr)
 }
 
-// MutateIn makes changes of a document, at most 16, all of them or none, and gives its new version. The document must have the
+// MutateIn makes changes of a document, at most 16, all of them or none, and returns its new version. The document must have the
 // version cas unless that is 0. It fails with [ErrNotFound], [ErrCASMismatch] and [ErrPath].
 func (kvCapability) MutateIn(keyspace, key string, changes []Change, cas uint64) (uint64, error) {
 	values := make([][]byte, len(changes))

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// native takes the place of the host outside of the sandbox: the harness that was called last. Until there is one, it has state,
-// timers and documents for what a test does with them itself.
+// native replaces the host outside of the sandbox: it is the harness that was called last. Before the first call, it has state,
+// timers and documents for direct use by a test.
 var native = newHarness()
 
-// access is held by who uses what is outside: goroutines run at the same time here.
+// access is locked during the use of a capability, because goroutines run in parallel here.
 var access sync.Mutex
 
-// stage is what the plugin is called for, by which it may do more or less.
+// stage is the kind of the current call, which determines the permitted capabilities.
 type stage int
 
 const (
@@ -30,21 +30,21 @@ const (
 	reading
 )
 
-// outside is what lies outside of the state.
+// outside is the data outside of the state.
 type outside struct {
 	documents map[place]Document
 	lines     []string
 	metrics   map[string]float64
 	send      func(method, url string, headers []Header, body []byte) (Response, error)
-	// The version of what was written last.
+	// The version of the last write.
 	cas uint64
 }
 
-// place is where a document is.
+// place is the keyspace and the key of a document.
 type place struct{ keyspace, key string }
 
-// using has a capability used: in Init only one may be, by others only the state be written that are called to write. A node
-// ends the call otherwise.
+// using checks that the current call may use a capability: Init may only log, and only calls that write may change the state.
+// A node ends the call otherwise.
 func using(capability string, isWritten bool) func() {
 	access.Lock()
 	if native.stage == beginning || isWritten && native.stage == reading {
@@ -132,18 +132,18 @@ func turnFailed(index uint32, message string) {
 func httpSend(method, url string, headers []Header, body []byte) (Response, error) {
 	using("HTTP", false)()
 	if native.send == nil {
-		return Response{}, &refusal{ErrDenied, "nothing answers requests here: see Harness.OnHTTP"}
+		return Response{}, &refusal{ErrDenied, "no function answers requests here: see Harness.OnHTTP"}
 	}
 	return native.send(method, url, headers, body)
 }
 
-// version is a new one.
+// version returns a new version.
 func (harness *Harness) version() uint64 {
 	harness.cas++
 	return uint64(harness.now.UnixNano()) + harness.cas
 }
 
-// stored is a document as it is kept.
+// stored is a stored document.
 func (harness *Harness) stored(content Content) Document {
 	return Document{
 		Body:   append([]byte{}, content.Body...),
@@ -154,7 +154,7 @@ func (harness *Harness) stored(content Content) Document {
 	}
 }
 
-// The seconds from now up to which an expiry counts.
+// The maximum expiry that is relative to now, in seconds.
 const expiryRelativeMax = 30 * 24 * 60 * 60
 
 func (harness *Harness) expiry(given uint32) uint32 {
@@ -164,7 +164,7 @@ func (harness *Harness) expiry(given uint32) uint32 {
 	return uint32(harness.now.Unix()) + given
 }
 
-// find is the document at a place, of that version unless it is 0.
+// find returns the document at a place, of that version unless it is 0.
 func (harness *Harness) find(at place, cas uint64) (Document, error) {
 	document, found := harness.documents[at]
 	switch {
@@ -240,7 +240,7 @@ func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32
 		value, before.Expiry = *initial, expiry
 	default:
 		if value, err = strconv.ParseUint(string(before.Body), 10, 64); err != nil {
-			return Counted{}, &refusal{ErrInvalid, "it is no number"}
+			return Counted{}, &refusal{ErrInvalid, "it is not a number"}
 		}
 		if sum := value + uint64(delta); delta >= 0 || sum < value {
 			value = sum

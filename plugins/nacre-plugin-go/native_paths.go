@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Parts of documents outside of the sandbox, as far as tests of plugins need them: members come out in the order of their names.
+// Subdocument operations outside of the sandbox, as far as tests of plugins need them: members are sorted by name.
 
-// split is a path as its steps: a string is the name of a member, an int the index of an element, -1 the last.
+// split returns the steps of a path: a string is the name of a member, an int the index of an element, -1 the last.
 func split(path string) ([]any, bool) {
 	var steps []any
 	for path != "" {
@@ -53,7 +53,7 @@ func parsed(text []byte) (value any, isJSON bool) {
 	return value, decoder.Decode(&value) == nil
 }
 
-// indexIn is where an element lies in an array.
+// indexIn returns the index of an element in an array.
 func indexIn(array []any, index int) (int, bool) {
 	if index < 0 {
 		index += len(array)
@@ -88,7 +88,7 @@ func lookUp(body []byte, path string) json.RawMessage {
 	return text
 }
 
-// changed is the body after a change.
+// changed returns the body after a change.
 func changed(body []byte, change Change, given []byte) ([]byte, error) {
 	refused := func(why string) error {
 		return &refusal{ErrPath, fmt.Sprintf("%s at %q", why, change.Path)}
@@ -111,12 +111,12 @@ type edit struct {
 	operand   any
 }
 
-// makes is whether missing parents are made.
+// makes reports whether missing parents are created.
 func (edit edit) makes() bool {
 	return edit.operation != PathRemove && edit.operation != PathReplace && edit.operation != ArrayInsert
 }
 
-// descend is the value after an edit at those steps below it, and whether it is still there.
+// descend returns the value after an edit at those steps below it, and whether it still exists.
 func descend(value any, found bool, steps []any, edit edit) (any, bool, error) {
 	if len(steps) == 0 {
 		return edit.of(value, found)
@@ -157,7 +157,7 @@ func descend(value any, found bool, steps []any, edit edit) (any, bool, error) {
 	return nil, true, fmt.Errorf("there is nothing")
 }
 
-// of is what becomes of a value, and whether it is still there.
+// of returns the value after the edit, and whether it still exists.
 func (edit edit) of(value any, found bool) (any, bool, error) {
 	array, isArray := value.([]any)
 	isArray = isArray || !found

@@ -6,92 +6,91 @@ import (
 	"time"
 )
 
-// Updater takes documents that were created or changed.
+// Updater processes created and changed documents.
 //
-// When OnUpdate fails or panics, what it did to [State] and [Timers] is taken back, the document is reported, and the feed goes
-// on. What it did outside, by [KV] and [HTTP], stays.
+// If OnUpdate fails or panics, its changes of [State] and [Timers] are undone, the document is reported, and the feed continues.
+// Its effects outside, by [KV] and [HTTP], remain.
 //
-// With a [Fault], the call as a whole ends. After [Retry], and after errors of [KV] and [HTTP] that pass by themselves such as
-// [ErrLocked] and [ErrFailed], the host calls again, and the feed stands still meanwhile: an error that is not to hold it up is
-// given as another, as by errors.New(err.Error()). What documents before this one did outside is not done again.
+// A [Fault] ends the whole call. After [Retry], and after temporary errors of [KV] and [HTTP] such as [ErrLocked] and
+// [ErrFailed], the host repeats the call, and the feed waits meanwhile: convert an error that should not delay the feed, as by
+// errors.New(err.Error()). External effects of earlier documents are not repeated.
 type Updater interface {
 	OnUpdate(event Event) error
 }
 
-// Deleter takes documents that were deleted or expired. An error is one as of [Updater].
+// Deleter processes deleted and expired documents. Errors have the same meaning as those of [Updater].
 type Deleter interface {
 	OnDelete(event Event) error
 }
 
-// Batcher folds a batch into the state, and gives the documents that failed; what it did for these is its own to take back. A
-// plugin that has it is not asked for its OnUpdate and OnDelete. With an error, the batch as a whole could not be taken; its writes
-// are dropped then.
+// Batcher folds a batch into the state and returns the failed documents; it must undo its own changes for these. If a plugin has
+// OnBatch, OnUpdate and OnDelete are not called. An error means that the whole batch failed; its writes are dropped.
 //
-// It is for folding: what it does outside is done again when the call is made again, from the first document on.
+// Use it for folding only: when a call is repeated, its external effects are repeated from the first document on.
 type Batcher interface {
 	OnBatch(events Events) ([]DocumentError, error)
 }
 
-// Rollbacker removes what came from a vBucket after seqno; gives the seqno (at most that) reached. With done false it is called
-// again for the rest, and must have removed something.
+// Rollbacker removes the data of a vBucket after seqno and returns the reached seqno, which is not greater. If done is false, it
+// is called again for the rest, and must have removed something.
 //
-// Without it, the host builds the state anew from the first document on.
+// Without it, the host rebuilds the state from the first document on.
 type Rollbacker interface {
 	Rollback(vb uint16, seqno uint64) (reached uint64, done bool, err error)
 }
 
-// Handler answers a request from a snapshot of the state. Without it, there is nothing to be found.
+// Handler answers a request from a snapshot of the state. Without it, requests are not found.
 //
-// With an error that is no [Fault], and with a panic, the answer has the status 500 and names it; an HTTP error status is an
-// answer.
+// After a panic or an error that is not a [Fault], the response has the status 500 and names the error; to report an error to
+// the client, return a response with an HTTP error status.
 type Handler interface {
 	Handle(request Request) (Response, error)
 }
 
-// Continuer gives the next piece of an answer that had a cursor: on the same snapshot, in the same instance.
+// Continuer returns the next piece of a response with a cursor: from the same snapshot, in the same instance.
 type Continuer interface {
 	More(cursor []byte) (Chunk, error)
 }
 
-// Merger makes one answer from the answers of several partitions.
+// Merger merges the responses of several partitions into one.
 type Merger interface {
 	Merge(request Request, partials []Response) (Response, error)
 }
 
-// TimerHandler takes a timer that is due. It is gone, and may be set again.
+// TimerHandler processes a timer that is due. The timer is removed and may be set again.
 //
-// With an error or a panic, nothing that it did to [State] and [Timers] has happened; the host fires it again after [Retry], and
-// else does without it. What timers before this one did outside is not done again.
+// After an error or a panic, its changes of [State] and [Timers] are undone; the host fires the timer again after [Retry] and
+// drops it otherwise. External effects of earlier timers are not repeated.
 type TimerHandler interface {
 	OnTimer(now time.Time, timer Timer) error
 }
 
-// Initializer prepares an instance for the deployment with that configuration, JSON. It is also called to check a configuration
-// that is not deployed. Its error is for the author of the configuration.
+// Initializer prepares an instance with the configuration of the deployment, in JSON. It is also called to check a configuration
+// that is not deployed. Its error is reported to the author of the configuration.
 type Initializer interface {
 	Init(config []byte) error
 }
 
-// plugin is what [Run] was given.
+// plugin is the argument of [Run].
 var plugin any
 
-// Run makes self the plugin that the component is. It is called once, from a function `init`.
+// Run registers self as the plugin of the component. Call it once, from a function `init`.
 func Run(self any) { plugin = self }
 
-// attempt is what the document at work has done so far.
+// attempt records the effects of the current document so far.
 type attempt struct {
 	remembered map[string]bool
 	undo       []func()
 	held       []func()
 }
 
-// work is the document at work; nil when there is none.
+// work is the attempt of the current document; nil if there is none.
 var work *attempt
 
-// working is held by who changes what is known of the item at work: several goroutines may.
+// working is locked during changes of the current attempt, because several goroutines may make them.
 var working sync.Mutex
 
-// attempted makes a call; when it fails, state and timers are as they were before.
+// attempted makes a call; if it fails, state and timers are restored.
 func attempted(call func() error) error {
 	this := &attempt{}
 	work = this
@@ -108,7 +107,7 @@ func attempted(call func() error) error {
 }
 
 func describe() string {
-	// Name and version are those of the package, which plugin.toml has and the component does not know.
+	// Name and version of the package are in plugin.toml, not in the component.
 	text, _ := json.Marshal(map[string]any{"name": "go", "version": "0.1.0", "limits": struct{}{}})
 	return string(text)
 }
@@ -116,7 +115,7 @@ func describe() string {
 func initialize(config []byte) error {
 	return guarded(func() error {
 		if plugin == nil {
-			return Reject("nothing is a plugin here: nacre.Run is called from a function init")
+			return Reject("no plugin is registered: call nacre.Run from a function init")
 		}
 		if err := checkRoles(plugin); err != nil {
 			return err
@@ -160,7 +159,7 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 	return errors, err
 }
 
-// oneEach is the first error of each document of a batch.
+// oneEach returns the first error of each document of a batch.
 func oneEach(errors []DocumentError, count int) ([]DocumentError, error) {
 	told := map[int]bool{}
 	var first []DocumentError
@@ -216,7 +215,7 @@ func answer(request Request) (response Response, err error) {
 func goOn(cursor []byte) (chunk Chunk, err error) {
 	self, ok := plugin.(Continuer)
 	if !ok {
-		return Chunk{}, Reject("this plugin gives its answers whole")
+		return Chunk{}, Reject("this plugin does not answer in pieces")
 	}
 	err = guarded(func() error {
 		chunk, err = self.More(cursor)

@@ -28,7 +28,7 @@ func document(key, body string) Event {
 	return Event{Key: []byte(key), Version: Version{Body: []byte(body)}}
 }
 
-// kindOf is the kind of the fault that an error is taken for, in words.
+// kindOf returns the kind of an error's fault, in words.
 func kindOf(err error) string {
 	if err == nil {
 		return "none"
@@ -52,7 +52,7 @@ func (self answers) Handle(request Request) (Response, error) { return self(requ
 
 func (self batches) OnBatch(events Events) ([]DocumentError, error) { return self(events) }
 
-// tester does what documents say.
+// tester executes instructions in documents.
 type tester struct{}
 
 func (tester) OnUpdate(event Event) error {
@@ -114,7 +114,7 @@ func TestAFaultOfADocumentIsOneOfTheBatch(t *testing.T) {
 	is(t, "state", len(harness.State()), 0)
 }
 
-// Each adds to a counter beside the state, and one wants to be taken again.
+// Each document adds to a counter outside the state, and one of them requests a retry.
 func TestWhatIsDoneOutsideIsDoneOnceForEachDocument(t *testing.T) {
 	one, tries := uint64(1), 0
 	harness := deployed(t, updates(func(event Event) error {
@@ -261,7 +261,7 @@ func TestWhatFailsToAnswerAnswersWithItsError(t *testing.T) {
 	is(t, "without an answer", response.Status, 404)
 }
 
-// teller answers in pieces, and has one answer of several.
+// teller answers in pieces, and merges answers.
 type teller struct{}
 
 func (teller) Handle(request Request) (Response, error) {
@@ -306,7 +306,7 @@ func TestAVersionBeforeComesWithItsEvent(t *testing.T) {
 	is(t, "state", fmt.Sprint(harness.State()), "map[a:before attributes]")
 }
 
-// starter is given its configuration.
+// starter receives its configuration.
 type starter struct {
 	tester
 	start func(config string) error
@@ -327,12 +327,12 @@ func TestAConfigurationIsTakenOrRefused(t *testing.T) {
 	is(t, "error", strings.Contains(err.Error(), "Init uses State"), true)
 }
 
-// reached has its methods by pointer alone.
+// reached has methods with a pointer receiver only.
 type reached struct{ tester }
 
 func (*reached) Handle(Request) (Response, error) { return Response{}, nil }
 
-// mistaken has a method of another signature.
+// mistaken has a method with a wrong signature.
 type mistaken struct{ tester }
 
 func (mistaken) OnDelete(...*Event) error { return nil }
@@ -345,7 +345,7 @@ func TestMethodsThatWouldNotBeCalledAreTold(t *testing.T) {
 		{tester{}, ""},
 		{&tester{}, ""},
 		{&reached{}, ""},
-		{nil, "nothing is a plugin here: nacre.Run is called from a function init"},
+		{nil, "no plugin is registered: call nacre.Run from a function init"},
 		{reached{}, "Handle has a pointer receiver: hand &nacre.reached{} to nacre.Run"},
 		{mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},
 		{&mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},

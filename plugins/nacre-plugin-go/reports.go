@@ -4,23 +4,23 @@ import "fmt"
 
 // Metrics is the capability `metrics`: numbers for the operator.
 //
-// A name has 1 to 64 of the characters a-z, 0-9 and _, and a deployment at most 64 of them; others are dropped.
+// A name has 1 to 64 of the characters a-z, 0-9 and _. A deployment has at most 64 metrics; others are dropped.
 var Metrics metricsCapability
 
 type metricsCapability struct{}
 
-// Add adds to a number, 0 at first.
+// Add adds to a number, which starts at 0.
 func (metricsCapability) Add(name string, delta float64) { metricsAdd(name, delta) }
 
 // Set sets a number.
 func (metricsCapability) Set(name string, value float64) { metricsSet(name, value) }
 
-// Log is the capability `log`: lines in the log of the deployment. The host keeps 1024 of a call, 2000 characters each.
+// Log is the capability `log`: lines in the log of the deployment. The host keeps 1024 lines of a call, 2000 characters each.
 var Log logCapability
 
 type logCapability struct{}
 
-// Levels, as the interface `log` numbers them.
+// Levels, with the numbers of the interface `log`.
 const (
 	levelDebug = iota
 	levelInfo
@@ -33,17 +33,17 @@ func (logCapability) Debug(format string, arguments ...any) {
 	logWrite(levelDebug, fmt.Sprintf(format, arguments...))
 }
 
-// Info adds a line for the operator, who has nothing to do.
+// Info adds a line for the operator that requires no action.
 func (logCapability) Info(format string, arguments ...any) {
 	logWrite(levelInfo, fmt.Sprintf(format, arguments...))
 }
 
-// Warn adds a line for the operator, who may have to do something.
+// Warn adds a line for the operator that may require action.
 func (logCapability) Warn(format string, arguments ...any) {
 	logWrite(levelWarn, fmt.Sprintf(format, arguments...))
 }
 
-// Error adds a line about something that went wrong.
+// Error adds a line about a failure.
 func (logCapability) Error(format string, arguments ...any) {
 	logWrite(levelError, fmt.Sprintf(format, arguments...))
 }

@@ -8,11 +8,11 @@ import (
 type role struct {
 	method string
 	wanted reflect.Type
-	// Its method of a type. The name is a constant in each: the linker keeps methods of that name then, and no others.
+	// Returns its method of a type. The name is a constant in each function, so that the linker keeps only methods of that name.
 	of func(reflect.Type) (reflect.Method, bool)
 }
 
-// roles are all of them, in the order in which they are checked.
+// roles lists all roles in the order of the checks.
 var roles = [...]role{
 	{"OnUpdate", reflect.TypeFor[Updater](), func(of reflect.Type) (reflect.Method, bool) { return of.MethodByName("OnUpdate") }},
 	{"OnDelete", reflect.TypeFor[Deleter](), func(of reflect.Type) (reflect.Method, bool) { return of.MethodByName("OnDelete") }},
@@ -25,7 +25,7 @@ var roles = [...]role{
 	{"Init", reflect.TypeFor[Initializer](), func(of reflect.Type) (reflect.Method, bool) { return of.MethodByName("Init") }},
 }
 
-// checkRoles is why a plugin would not be called for what it seems to have methods for; nil when it is for all.
+// checkRoles returns an error if the host would not call a method of the plugin that looks like one of a role.
 func checkRoles(self any) error {
 	kind := reflect.TypeOf(self)
 	hasOne := false
@@ -53,7 +53,7 @@ func checkRoles(self any) error {
 	return nil
 }
 
-// withoutReceiver is the type of a method as an interface has it.
+// withoutReceiver returns the type of a method without its receiver.
 func withoutReceiver(method reflect.Type) reflect.Type {
 	var taken, given []reflect.Type
 	for index := 1; index < method.NumIn(); index++ {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// standardLog takes what the packages log and slog write, which would go nowhere otherwise. The host has the time of each line.
+// standardLog receives the output of the packages log and slog, which would be lost otherwise. The host adds the time of each line.
 type standardLog struct{}
 
 func init() {
@@ -16,7 +16,7 @@ func init() {
 	log.SetOutput(standardLog{})
 }
 
-// Write logs a line. One after which the process ends is an error, as the host tells the last of them as the reason.
+// Write logs a line. The last line before the process ends is an error, because the host reports the last error as the reason.
 func (standardLog) Write(line []byte) (int, error) {
 	level := uint32(levelInfo)
 	if endsWithIt() {
@@ -26,7 +26,7 @@ func (standardLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// endsWithIt is whether the caller is one of log.Fatal, log.Fatalf and log.Fatalln, or a method of this name.
+// endsWithIt reports whether the caller is one of log.Fatal, log.Fatalf and log.Fatalln, or a method of this name.
 func endsWithIt() bool {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

@@ -7,16 +7,16 @@ import (
 	"math"
 )
 
-// How many entries are fetched at a time.
+// The number of entries that are fetched at a time.
 const scanEntries = 256
 
-// The longest key.
+// The maximum length of a key.
 const keyBytesMax = 64 << 10
 
 // State is the capability `state`: the plugin's own ordered key space.
 //
-// Keys are compared as bytes, and have 1 to 65,536 of them; to store at another one panics. Nothing is visible to others before the call of the host ends
-// well. Handle, More and Merge read the last commit; writing ends their call.
+// Keys have 1 to 65,536 bytes and are compared as bytes; storing at another key panics. Changes become visible to others when
+// the call of the host succeeds. Handle, More and Merge read the last commit; writing ends their call.
 var State stateCapability
 
 type stateCapability struct{}
@@ -29,22 +29,22 @@ type Entry struct {
 	Value []byte
 }
 
-// Scan is what part of the state [State] gives, and in which order.
+// Scan describes the range and the order of a scan of [State].
 type Scan struct {
 	// Start is the first key of the range.
 	Start string
-	// End is the first key behind the range; empty for no bound.
+	// End is the first key after the range; empty for no bound.
 	End string
-	// Limit is how many entries are wanted at most; 0 for no bound.
+	// Limit is the maximum number of entries; 0 for no bound.
 	Limit int
-	// Reverse has the entries come descending, from the end of the range.
+	// Reverse returns the entries in descending order, from the end of the range.
 	Reverse bool
 }
 
-// Get is the value at key, and whether there is such an entry.
+// Get returns the value at key, and whether there is such an entry.
 func (stateCapability) Get(key string) ([]byte, bool) { return stateGet(key) }
 
-// GetJSON parses the value at key into target, and gives whether there is such an entry. It fails when the value is no JSON,
+// GetJSON parses the value at key into target, and returns whether there is such an entry. It fails if the value is not JSON
 // or not of that type.
 func (stateCapability) GetJSON(key string, target any) (bool, error) {
 	value, found := stateGet(key)
@@ -57,7 +57,7 @@ func (stateCapability) GetJSON(key string, target any) (bool, error) {
 	return true, nil
 }
 
-// Put stores value at key, in place of what was there.
+// Put stores value at key and replaces an existing value.
 func (stateCapability) Put(key string, value []byte) {
 	// The host would end the call.
 	if key == "" || len(key) > keyBytesMax {
@@ -67,7 +67,7 @@ func (stateCapability) Put(key string, value []byte) {
 	statePut(key, value)
 }
 
-// PutJSON stores value at key as JSON. It fails when JSON cannot say it.
+// PutJSON stores value at key as JSON. It fails if value cannot be encoded as JSON.
 func (stateCapability) PutJSON(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -83,7 +83,7 @@ func (stateCapability) Delete(key string) {
 	stateDelete(key)
 }
 
-// Scan gives the entries of a range. They are fetched as they are asked for: what is written meanwhile is seen if it lies ahead.
+// Scan iterates over the entries of a range. It fetches them on demand: writes during the scan are seen if they are ahead of it.
 func (stateCapability) Scan(scan Scan) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		start, end, left := scan.Start, scan.End, scan.Limit
@@ -111,12 +111,12 @@ func (stateCapability) Scan(scan Scan) iter.Seq[Entry] {
 	}
 }
 
-// ScanPrefix gives the entries whose keys start with prefix, ascending, as Scan does.
+// ScanPrefix iterates over the entries whose keys start with prefix, in ascending order, as Scan does.
 func (stateCapability) ScanPrefix(prefix string) iter.Seq[Entry] {
 	return State.Scan(Scan{Start: prefix, End: Successor(prefix)})
 }
 
-// Successor is the smallest key above all that start with prefix; empty (no bound) when there is none.
+// Successor returns the smallest key above all that start with prefix; empty (no bound) if there is none.
 func Successor(prefix string) string {
 	for last := len(prefix) - 1; last >= 0; last-- {
 		if prefix[last] != 0xff {
@@ -126,8 +126,8 @@ func Successor(prefix string) string {
 	return ""
 }
 
-// remember keeps what is at key, for the case that the document at work fails. The functions that undo are made here, so that
-// a plugin that does not write has no part of this capability.
+// remember keeps the value at key, to restore it if the current document fails. The functions that undo are created here, so
+// that a plugin that does not write does not import this capability.
 func remember(key string) {
 	if isRemembered(key) {
 		return
@@ -135,7 +135,7 @@ func remember(key string) {
 	before, found := stateGet(key)
 	working.Lock()
 	defer working.Unlock()
-	// Another goroutine may have gone on meanwhile.
+	// Another goroutine may have run meanwhile.
 	if work == nil || work.remembered[key] {
 		return
 	}
@@ -152,7 +152,7 @@ func remember(key string) {
 	})
 }
 
-// isRemembered is whether there is nothing to be remembered.
+// isRemembered reports whether there is nothing to remember.
 func isRemembered(key string) bool {
 	working.Lock()
 	defer working.Unlock()

@@ -17,23 +17,23 @@ type timerCapability struct{}
 type Timer struct {
 	// Name is its name.
 	Name string
-	// Due is when it was to fire.
+	// Due is the time for which it was set.
 	Due time.Time
-	// Payload is what was given when it was set.
+	// Payload is the payload with which it was set.
 	Payload []byte
 }
 
-// The longest name of a timer.
+// The maximum length of a timer's name.
 const timerNameBytesMax = 1024
 
-// Set sets a timer, in place of one of the same name (1 to 1024 bytes; it panics with others). It fires once, at due or soon
-// after.
+// Set sets a timer and replaces one of the same name. Names have 1 to 1024 bytes; others panic. The timer fires once, at due or
+// soon after.
 func (timerCapability) Set(name string, due time.Time, payload []byte) {
 	// The host would end the call.
 	if name == "" || len(name) > timerNameBytesMax {
 		panic(fmt.Sprintf("the name of a timer has 1 to %d bytes, not %d", timerNameBytesMax, len(name)))
 	}
-	// Time before 1970 is due at once.
+	// A time before 1970 is due at once.
 	micros := uint64(max(due.UnixMicro(), 0))
 	payload = slices.Clone(payload)
 	later(func() { timerSet(name, micros, payload) })
@@ -42,10 +42,10 @@ func (timerCapability) Set(name string, due time.Time, payload []byte) {
 // Cancel removes a timer, if there is one of that name.
 func (timerCapability) Cancel(name string) { later(func() { timerCancel(name) }) }
 
-// IsSet is whether a timer of that name was set by an earlier call.
+// IsSet reports whether a timer of that name was set by an earlier call.
 func (timerCapability) IsSet(name string) bool { return timerIsSet(name) }
 
-// later does something once the document at work has ended well; at once where there is none.
+// later runs a function once the current document has succeeded; at once if there is none.
 func later(do func()) {
 	working.Lock()
 	if work != nil {
@@ -56,5 +56,5 @@ func later(do func()) {
 	do()
 }
 
-// liftTime is a time that the host counts in microseconds since the Unix epoch.
+// liftTime returns a time that the host counts in microseconds since the Unix epoch.
 func liftTime(micros uint64) time.Time { return time.UnixMicro(int64(micros)).UTC() }

@@ -38,10 +38,10 @@ pub struct Analytics {
     /// Leave out the Go SDK, and compare the answers over a fiftieth of a warehouse
     #[arg(long)]
     short: bool,
-    /// Do only this
+    /// Run only these steps
     #[arg(long, value_delimiter = ',')]
     only: Vec<Step>,
-    /// Profile of all that is built
+    /// Build profile
     #[arg(long, default_value = "dev")]
     profile: String,
 }
@@ -82,14 +82,14 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
         false => options.only.contains(&step),
     };
     if is_wanted(Step::Tests) {
-        run(of_analytics("test").args(["--profile", &options.profile]), "test analytics")?;
+        run(cargo_in_analytics("test").args(["--profile", &options.profile]), "test analytics")?;
     }
     if is_wanted(Step::Ch2) {
         compare(options)?;
     }
     let wanted: Vec<Step> = BEHIND_A_NODE.into_iter().filter(|step| is_wanted(*step)).collect();
     if !wanted.is_empty() {
-        behind_a_node(options, &program, &wanted)?;
+        run_with_node(options, &program, &wanted)?;
     }
     if is_wanted(Step::Go) {
         suites::analytics(&node::build(&options.profile)?, &wrapper(&program))?;
@@ -98,7 +98,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
 }
 
 /// Returns a cargo command in the analytics workspace.
-fn of_analytics(command: &str) -> Command {
+fn cargo_in_analytics(command: &str) -> Command {
     let mut cargo = cargo();
     cargo.arg(command).arg("--manifest-path").arg(workspace().join("server/analytics/Cargo.toml"));
     // The variables that unify features apply to the node's workspace, not to this one.
@@ -110,10 +110,10 @@ fn of_analytics(command: &str) -> Command {
 }
 
 fn build(profile: &str) -> Result<PathBuf, String> {
-    run(of_analytics("build").args(["--profile", profile, "--bins"]), "build analytics")?;
+    run(cargo_in_analytics("build").args(["--profile", profile, "--bins"]), "build analytics")?;
     let metadata = output(
-        of_analytics("metadata").args(["--no-deps", "--format-version", "1"]),
-        "ask cargo where it builds analytics",
+        cargo_in_analytics("metadata").args(["--no-deps", "--format-version", "1"]),
+        "ask cargo for the target directory of analytics",
     )?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)
         .map_err(|error| format!("cannot read cargo metadata: {error}"))?;
@@ -128,7 +128,7 @@ fn wrapper(program: &Path) -> [String; 2] {
 }
 
 /// Starts a node with analytics and runs the steps that need one.
-fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
+fn run_with_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
     let binary = node::build(&options.profile)?;
     let wrapper = wrapper(program);
     let wrapper = wrapper.each_ref().map(String::as_str);
@@ -331,7 +331,7 @@ fn child_of(parent: u32) -> Result<i32, String> {
 fn compare(options: &Analytics) -> Result<(), String> {
     let python = tools::python("python-duckdb", &[DUCKDB])?;
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
-    let mut example = of_analytics("run");
+    let mut example = cargo_in_analytics("run");
     example
         .args(["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2", "--"])
         .arg(&folder)

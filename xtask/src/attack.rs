@@ -10,13 +10,13 @@ use xtask_setup::node;
 /// Options of `cargo xtask attack`.
 #[derive(Args)]
 pub struct Attack {
-    /// Only the cases whose group or name contains this
+    /// Run only the cases whose group or name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Leave out the cases that take long or much memory
+    /// Skip the cases that need much time or memory
     #[arg(long)]
     short: bool,
-    /// The profile with which the server is built
+    /// Build profile of the server
     #[arg(long, default_value = "release")]
     profile: String,
 }

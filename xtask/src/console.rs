@@ -12,10 +12,10 @@ pub struct Console {
     /// Only build it
     #[arg(long)]
     build: bool,
-    /// Take the screenshots of the manual again
+    /// Renew the screenshots of the manual
     #[arg(long)]
     shots: bool,
-    /// The profile with which the server is built
+    /// Build profile of the server
     #[arg(long, default_value = "release")]
     profile: String,
 }
@@ -65,7 +65,7 @@ fn build() -> Result<(), String> {
                 "--no-fund",
                 "--ignore-scripts",
             ]),
-            "install what the console is built with (npm of Node 20 or later is needed, and a package registry in reach)",
+            "install the packages of the console (this needs npm of Node 20 or later and a package registry)",
         )?;
         std::fs::write(&marker, locked)
             .map_err(|error| format!("cannot write {}: {error}", marker.display()))?;

@@ -14,7 +14,7 @@ use xtask_setup::tools;
 /// Options of `cargo xtask demo`.
 #[derive(Args, Debug)]
 pub struct Demo {
-    /// End after the tables were shown and checked
+    /// Exit after the tables were shown and checked
     #[arg(long)]
     pub once: bool,
     /// Move all ports, as for `nacre serve`

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_of_code_and_of_other_sites_are_none() {
+    fn links_in_code_and_to_other_sites_are_ignored() {
         let text = "[a](x.md#part) ![b](../y.png) [c](https://z) \n```\n[d](w.md)\n```\n[e](#f)";
         assert_eq!(links(text), ["x.md", "../y.png"]);
         assert_eq!(resolve(Path::new("docs/a/b.md"), "../../c.md"), Path::new("c.md"));

@@ -21,7 +21,7 @@ const COUNTING: [&str; 7] = [
 pub struct Fuzz {
     /// Targets, by the names of the folders in fuzz/corpus; all if none is named
     pub targets: Vec<String>,
-    /// How long each is tried, in seconds
+    /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
 }
@@ -32,9 +32,9 @@ pub struct Fuzz {
 /// Reports the first target that crashed; its input is kept in a file.
 pub fn run(options: &Fuzz) -> Result<(), String> {
     let target = target_dir()?.join("fuzz");
-    let host = output(Command::new("rustc").arg("-vV"), "ask rustc what it compiles for")?;
+    let host = output(Command::new("rustc").arg("-vV"), "ask rustc for its target")?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or("rustc does not say what it compiles for")?;
+    let host = host.ok_or("rustc does not report its target")?;
     let mut build = cargo();
     build
         .current_dir(workspace())
@@ -78,7 +78,7 @@ pub fn run(options: &Fuzz) -> Result<(), String> {
                 "-print_final_stats=1",
             ]);
         let purpose = format!(
-            "go through {name}: mend what falls, and keep the file named above as one of fuzz/corpus/{name}"
+            "fuzz {name}: fix the crash, and keep the file named above in fuzz/corpus/{name}"
         );
         run_command(&mut fuzz, &purpose)?;
     }

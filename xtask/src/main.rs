@@ -38,35 +38,35 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Load real data into a node, index it with JavaScript views, and show the answers
+    /// Load real data into a node, index it with JavaScript views, and show results
     Demo(demo::Demo),
     /// Run all tests
     Test(test::Test),
     /// Build the plugins
     Plugins(plugins::Options),
-    /// Make what people install: archive, package, image, checksums, bill of materials; and try each
+    /// Build and test the release artefacts: archive, package, image, checksums, bill of materials
     Dist(packaging::Dist),
     /// Check alert rules and dashboard with Prometheus
     Monitor(monitor::Monitor),
-    /// Measure, as ratios to a peer in the same run
+    /// Run benchmarks, as ratios to another server in the same run
     Bench(xtask_bench::Bench),
-    /// Put a simulated cluster through faults
+    /// Run a simulated cluster with injected faults
     Sim(sim::Sim),
-    /// Put real nodes through faults, with an official SDK as their client
+    /// Run real nodes with injected faults and an official SDK as client
     Chaos(chaos::Chaos),
-    /// Attack nodes as hostile strangers, users, browsers and neighbours would
+    /// Run the attack cases: hostile strangers, users, browsers and neighbours
     Attack(attack::Attack),
     /// Build the web console and test it in a browser
     Console(console::Console),
-    /// Build and test analytics, with an official SDK as its client
+    /// Build and test analytics with an official SDK as client
     Analytics(analytics::Analytics),
-    /// Make the documentation a site with search, and follow its links
+    /// Build the documentation site with search, and check its links
     Docs(docs::Docs),
-    /// Look for bytes over which decoders fall
+    /// Fuzz the decoders
     Fuzz(fuzz::Fuzz),
-    /// Compare the SDKs with the official ones: what they have, and what programs see
+    /// Compare the SDKs with the official ones: features and behaviour of programs
     Sdk(sdk::Sdk),
-    /// Run the SDKs' own test suites against a node and write down the results
+    /// Run the official SDKs' test suites against a node and write the results
     Conformance(suites::Conformance),
 }
 

@@ -47,7 +47,7 @@ impl Mutant {
         match text.matches(&self.from).count() {
             1 => Ok((text.replace(&self.from, &self.to), text)),
             count => Err(format!(
-                "{}: what \"{}\" replaces occurs {count} times",
+                "{}: the text that \"{}\" replaces occurs {count} times",
                 self.file.display(),
                 self.name
             )),

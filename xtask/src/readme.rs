@@ -70,7 +70,7 @@ const OMISSION: &str = "…";
 const SECTION: &str = "--- block ";
 
 /// The first block of commands in the README, its output, and the blocks after it.
-struct Shown {
+struct FirstBlock {
     /// The first commands: a node, a document, a query.
     first: String,
     /// Lines that the first commands print.
@@ -83,8 +83,8 @@ struct Shown {
     sdk: String,
 }
 
-impl Shown {
-    fn read() -> Result<Shown, String> {
+impl FirstBlock {
+    fn read() -> Result<FirstBlock, String> {
         let page = std::fs::read_to_string(workspace().join("README.md"))
             .map_err(|error| format!("README.md: {error}"))?;
         let blocks = blocks(&page);
@@ -99,7 +99,13 @@ impl Shown {
                 })
             });
         let mut next = || found.next().unwrap_or_else(|| Err("README.md ends too early".into()));
-        Ok(Shown { first: next()?, answers: next()?, then: next()?, rows: next()?, sdk: next()? })
+        Ok(FirstBlock {
+            first: next()?,
+            answers: next()?,
+            then: next()?,
+            rows: next()?,
+            sdk: next()?,
+        })
     }
 }
 
@@ -108,7 +114,7 @@ impl Shown {
 /// # Errors
 /// Fails when it has none.
 pub fn first_commands() -> Result<String, String> {
-    Ok(Shown::read()?.first)
+    Ok(FirstBlock::read()?.first)
 }
 
 /// Returns lines that the first commands of the README print.
@@ -116,7 +122,7 @@ pub fn first_commands() -> Result<String, String> {
 /// # Errors
 /// Fails when the README shows none.
 pub fn first_answers() -> Result<String, String> {
-    Ok(Shown::read()?.answers)
+    Ok(FirstBlock::read()?.answers)
 }
 
 /// Runs the commands of the README, and the Python program after them, against `binary`.
@@ -124,7 +130,7 @@ pub fn first_answers() -> Result<String, String> {
 /// # Errors
 /// Fails when a command fails, or its output differs from the page.
 pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
-    let shown = Shown::read()?;
+    let shown = FirstBlock::read()?;
     let folder = std::env::temp_dir().join(format!("nacre-readme-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

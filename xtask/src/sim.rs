@@ -9,31 +9,32 @@ use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
 /// Options of `cargo xtask sim`.
 #[derive(Args)]
 pub struct Sim {
-    /// How many seeds to go through
+    /// Number of seeds to run
     #[arg(long, default_value_t = 300)]
     pub seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     pub from: u64,
-    /// One seed alone
+    /// Run only this seed
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     pub seed: Option<u64>,
-    /// Replicate between clusters instead: how many, as in `3` or `2..4`
+    /// Number of clusters that replicate to each other, as `3` or `2..4`
     #[arg(long)]
     pub clusters: Option<String>,
-    /// Cut the power of databases in the process instead: how many times in all, over both stores and at each setting of durability
+    /// Cut the power of embedded databases so many times in all, over both stores and each
+    /// durability setting
     #[arg(long, value_name = "CUTS", conflicts_with_all = ["clusters", "seed", "seeds", "from", "mutants"])]
     pub power_cuts: Option<u64>,
     /// Print the hash of each seed's events
     #[arg(long)]
     pub hashes: bool,
-    /// Put faults into the sources, one after another, and see whether the seeds find them
+    /// Insert faults into the sources, one at a time, and check that the seeds find them
     #[arg(long)]
     pub mutants: bool,
-    /// Only faults whose names contain this
+    /// Insert only faults whose names contain this
     #[arg(long, requires = "mutants")]
     pub only: Vec<String>,
-    /// Build as tests are built, instead of with everything optimised
+    /// Build with the test profile, instead of with full optimisation
     #[arg(long)]
     pub dev: bool,
 }

@@ -15,10 +15,10 @@ use xtask_setup::{plugins, tools};
 /// Options of `cargo xtask test`.
 #[derive(Args, Debug)]
 pub struct Test {
-    /// Only the tests in Rust
+    /// Run only the tests in Rust
     #[arg(long)]
     rust_only: bool,
-    /// Only the steps whose names contain this
+    /// Run only the steps whose names contain this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
@@ -148,20 +148,20 @@ fn sources() -> Result<(), String> {
         run_command(&mut tests, "pass the tests in Rust")
     })?;
     step("simulation", || {
-        let mut simulation = Command::new(of_the_tests("nacre-sim")?);
+        let mut simulation = Command::new(test_program("nacre-sim")?);
         simulation.args(["--seeds", &SIM_SEEDS.to_string()]);
         run_command(&mut simulation, "go through all seeds")
     })
 }
 
 /// Returns a program that the Rust tests have built: Cargo builds the programs of packages with tests in `tests`.
-fn of_the_tests(name: &str) -> Result<PathBuf, String> {
+fn test_program(name: &str) -> Result<PathBuf, String> {
     Ok(target_dir()?.join("debug").join(name))
 }
 
 fn cases(binary: &Path) -> Result<(), String> {
     let node = Node::start(binary, Some(CASES_PORT_BASE), &["default"], &[])?;
-    let mut cases = Command::new(of_the_tests("nacre-conformance")?);
+    let mut cases = Command::new(test_program("nacre-conformance")?);
     cases.current_dir(workspace()).args(["--host", "127.0.0.1", "--bucket", "default"]);
     cases.args(["--user", USER, "--password", PASSWORD]);
     let ports = [
@@ -256,7 +256,7 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
 /// Tests the README and the guides.
 fn pages(binary: &Path, python: &Path) -> Result<(), String> {
     step("README", || readme::run(binary, python))?;
-    let edge = of_the_tests("nacre-edge")?;
+    let edge = test_program("nacre-edge")?;
     for (lesson, page) in LESSONS {
         step(lesson, || readme::follow(page, &[binary, python, &edge]))?;
     }

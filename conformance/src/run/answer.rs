@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_json_has_a_status_only() {
+    fn a_response_that_is_not_json_has_only_a_status() {
         let answer = Answer { status: 200, headers: Vec::new(), body: b"<html>".to_vec() };
         let judged = |expect: Json| judge(&serde_json::from_value(expect).unwrap(), "", &answer);
         assert_eq!(judged(json!({})).unwrap(), None);

@@ -42,7 +42,9 @@ impl Builder {
 
     pub(super) fn number(&self, json: &Json) -> io::Result<u64> {
         let resolved = self.resolve(json);
-        resolved.as_u64().ok_or_else(|| invalid(&format!("{json} is no number or earlier reply")))
+        resolved
+            .as_u64()
+            .ok_or_else(|| invalid(&format!("{json} is neither a number nor an earlier reply")))
     }
 
     pub(super) fn request(&self, step: &Step) -> io::Result<Request> {
@@ -222,7 +224,7 @@ mod tests {
     }
 
     /// Invents replies for later steps: nothing is sent here, so each named reply gets every part.
-    fn pretend(builder: &mut Builder, step: &Step) {
+    fn invent_replies(builder: &mut Builder, step: &Step) {
         let parts = ["cas", "seqno", "vbuuid", "expiry", "rev_seqno"];
         let parts = parts.iter().map(|part| ((*part).to_owned(), Json::from(1u64))).collect();
         builder.seen.extend(step.name.clone().map(|name| (name, parts)));
@@ -237,7 +239,7 @@ mod tests {
                 for step in &case.steps {
                     let built = builder.request(step);
                     assert!(built.is_ok(), "{group}/{} {}: {built:?}", case.name, step.op);
-                    pretend(&mut builder, step);
+                    invent_replies(&mut builder, step);
                 }
             }
         }

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pattern_tells_what_matches_from_what_does_not() {
+    fn patterns_accept_matches_and_refuse_other_values() {
         for (pattern, good, bad) in [
             (json!({"a": {"$type": "string"}}), json!({"a": "x"}), json!({"a": 1})),
             (json!({"a": {"$absent": true}}), json!({"b": 1}), json!({"a": null})),

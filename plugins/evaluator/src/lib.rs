@@ -15,8 +15,8 @@
 mod library;
 mod queries;
 
-pub use library::{Exception, LIMITS, Library, Moment, Outcome, Queries, Refused};
-pub use queries::OfHost;
+pub use library::{CallContext, Exception, LIMITS, Library, Outcome, Queries, Refused};
+pub use queries::HostQueries;
 
 use nacre_plugin::{Fault, Functions};
 use serde::Deserialize;
@@ -47,7 +47,7 @@ impl Functions for Evaluator {
         match name {
             "load" => {
                 let (file, code): (String, String) = parsed(arguments)?;
-                let library = Library::load(&file, &code, Box::new(OfHost));
+                let library = Library::load(&file, &code, Box::new(HostQueries));
                 self.0 = Some(library.map_err(|error| Fault::Reject(error.to_string()))?);
                 Ok("null".into())
             }
@@ -63,7 +63,7 @@ impl Functions for Evaluator {
                     parsed(arguments)?;
                 let arguments: Vec<_> =
                     arguments.iter().map(|value| value.first().map(|json| json.get())).collect();
-                let moment = Moment { now_us, seed };
+                let moment = CallContext { now_us, seed };
                 Ok(self.library()?.call(&function, moment, &arguments).to_json())
             }
             _ => Err(reject("there is no such function")),

@@ -1,6 +1,6 @@
 //! A file of functions, ready for calls.
 
-use nacre_js::{Argument, Chance, Engine, Error, FunctionId, Host, HostError, HostValue, Limits};
+use nacre_js::{Argument, Engine, Error, FunctionId, Host, HostError, HostValue, Limits, Random};
 use nacre_sql::inline::as_calls;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
@@ -33,7 +33,7 @@ pub const LIMITS: Limits = Limits {
 
 /// The time and random seed of a call. Equal ones give equal results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct CallContext {
     /// Microseconds since the Unix epoch, as shown by `Date`.
     pub now_us: u64,
     /// The seed of `Math.random`.
@@ -111,12 +111,12 @@ impl From<Refused> for HostError {
 }
 
 /// The functions that the prelude calls.
-struct Outside {
-    chance: Chance,
+struct PreludeFunctions {
+    chance: Random,
     queries: Box<dyn Queries>,
 }
 
-impl Host for Outside {
+impl Host for PreludeFunctions {
     fn call(&mut self, function: &str, arguments: Vec<HostValue>) -> Result<HostValue, HostError> {
         match (function, &arguments[..]) {
             ("random", []) => Ok(HostValue::Number(self.chance.next_number())),
@@ -142,7 +142,7 @@ pub struct Library {
     file: String,
     code: String,
     engine: Engine,
-    outside: Rc<RefCell<Outside>>,
+    outside: Rc<RefCell<PreludeFunctions>>,
     /// Functions that were called; `None` for names that are not functions.
     functions: BTreeMap<String, Option<FunctionId>>,
 }
@@ -154,7 +154,8 @@ impl Library {
     /// # Errors
     /// The error in the code, for its author.
     pub fn load(file: &str, code: &str, queries: Box<dyn Queries>) -> Result<Library, Error> {
-        let outside = Rc::new(RefCell::new(Outside { chance: Chance::default(), queries }));
+        let outside =
+            Rc::new(RefCell::new(PreludeFunctions { chance: Random::default(), queries }));
         let engine = engine(file, code, &outside)?;
         let (file, code) = (file.to_owned(), code.to_owned());
         Ok(Library { file, code, engine, outside, functions: BTreeMap::new() })
@@ -169,9 +170,9 @@ impl Library {
     }
 
     /// Calls a function with values as JSON; `None` for MISSING.
-    pub fn call(&mut self, name: &str, moment: Moment, arguments: &[Option<&str>]) -> Outcome {
+    pub fn call(&mut self, name: &str, moment: CallContext, arguments: &[Option<&str>]) -> Outcome {
         self.engine.set_now(moment.now_us);
-        self.outside.borrow_mut().chance = Chance::new(moment.seed);
+        self.outside.borrow_mut().chance = Random::new(moment.seed);
         let arguments: Vec<_> = arguments
             .iter()
             .map(|value| value.map_or(Argument::Undefined, Argument::Json))
@@ -221,7 +222,11 @@ impl Library {
 }
 
 /// Creates an engine and loads `code` into it.
-fn engine(file: &str, code: &str, outside: &Rc<RefCell<Outside>>) -> Result<Engine, Error> {
+fn engine(
+    file: &str,
+    code: &str,
+    outside: &Rc<RefCell<PreludeFunctions>>,
+) -> Result<Engine, Error> {
     let mut engine = Engine::new(LIMITS)?;
     engine.set_host(Rc::clone(outside) as Rc<RefCell<dyn Host>>)?;
     engine.load_script("prelude.js", &PRELUDE, &[])?;

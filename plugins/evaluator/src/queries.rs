@@ -3,18 +3,18 @@
 use crate::{Queries, Refused};
 
 /// The queries of the capability `query`. Outside of the sandbox they fail.
-pub struct OfHost;
+pub struct HostQueries;
 
 #[cfg(target_arch = "wasm32")]
 mod asked {
-    use super::{OfHost, Queries, Refused};
+    use super::{HostQueries, Queries, Refused};
     use nacre_plugin::bindings::world::nacre::plugin::query as abi;
 
     fn refused(failure: abi::Failure) -> Refused {
         Refused { code: failure.code, message: failure.message }
     }
 
-    impl Queries for OfHost {
+    impl Queries for HostQueries {
         fn begin(&mut self, statement: &str, parameters: &str) -> Result<u32, Refused> {
             let (text, parameters) = (statement.to_owned(), parameters.to_owned());
             abi::begin(&abi::Statement { text, parameters, is_fresh: false }).map_err(refused)
@@ -31,7 +31,7 @@ mod asked {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-impl Queries for OfHost {
+impl Queries for HostQueries {
     fn begin(&mut self, _: &str, _: &str) -> Result<u32, Refused> {
         Err(Refused { code: 5000, message: "there are no queries here".into() })
     }

@@ -4,7 +4,7 @@ use crate::host::LATE;
 use crate::stamp::stamp;
 use crate::{Program, mark};
 use nacre_js::{Argument, Error, FunctionId};
-use nacre_js_bridge::{Bridge, Loan};
+use nacre_js_bridge::{Bridge, StateLoan};
 use nacre_plugin::{
     DATATYPE_JSON, Event, EventKind, Events, Fault, Previous, StateMut, Timer, timer, turn,
 };
@@ -20,7 +20,7 @@ const SKIPPED: &[u8] = b"skipped";
 const LAUNCHED: &[u8] = b"launched";
 
 /// The end of a handler's call.
-struct Ended<'a> {
+struct CallEnd<'a> {
     /// Description of the call, for the log.
     of: &'a str,
     /// Names of the counters for success and for failure.
@@ -52,7 +52,7 @@ impl Program {
             return Err(Fault::Retry(message));
         }
         let bridge = Rc::clone(&self.bridge);
-        let loan = Loan::writing(&bridge, state);
+        let loan = StateLoan::writing(&bridge, state);
         let now_us = events.now_us();
         for event in events.iter() {
             if mark::is_own(event.xattrs, event.cas, &self.config.id) {
@@ -77,7 +77,8 @@ impl Program {
                 false => ["OnDelete", "on_delete_success", "on_delete_failure"],
             };
             let of = format!("{} of {:?}", names[0], String::from_utf8_lossy(event.key));
-            let call = Ended { of: &of, names: [names[1], names[2]], home: Some(event.vb), now_us };
+            let call =
+                CallEnd { of: &of, names: [names[1], names[2]], home: Some(event.vb), now_us };
             if let Err(message) = self.ended(outcome, &loan, &call)? {
                 turn::failed(event.index, &message);
             }
@@ -148,13 +149,13 @@ impl Program {
                 continue;
             }
             self.outside.borrow_mut().begin(format!("{}-{}", timer.name, timer.due_us));
-            let loan = Loan::writing(&bridge, state);
+            let loan = StateLoan::writing(&bridge, state);
             let payload = String::from_utf8_lossy(&timer.payload);
             let outcome = self.engine.call(self.api.run_timer, &[Argument::Json(&payload)]);
             let names = ["timer_callback_success", "timer_callback_failure"];
             let of = format!("timer {:?}", timer.name);
             // A failed callback is counted and logged, and the other timers still fire.
-            let call = Ended { of: &of, names, home: timer.vb, now_us };
+            let call = CallEnd { of: &of, names, home: timer.vb, now_us };
             let _ = self.ended(outcome.map(drop), &loan, &call)?;
         }
         Ok(())
@@ -178,13 +179,13 @@ impl Program {
                 "delay": self.config.launch.delay_ms,
             });
             let bridge = Rc::clone(&self.bridge);
-            let loan = Loan::writing(&bridge, state);
+            let loan = StateLoan::writing(&bridge, state);
             self.time_ms.set(self.config.launch_timeout_ms.min(self.config.timeout_ms));
             let outcome = self.engine.call(on_deploy, &[Argument::Json(&action.to_string())]);
             self.time_ms.set(self.config.timeout_ms);
             let names = ["on_deploy_success", "on_deploy_failure"];
             // The node with the first vBucket calls `OnDeploy`.
-            let call = Ended { of: "OnDeploy", names, home: Some(0), now_us };
+            let call = CallEnd { of: "OnDeploy", names, home: Some(0), now_us };
             if self.ended(outcome.map(drop), &loan, &call)?.is_err() {
                 // The node undeploys the function. If the node stops before, the next run calls `OnDeploy` again.
                 return Ok(());
@@ -209,8 +210,8 @@ impl Program {
     fn ended(
         &mut self,
         outcome: Result<(), Error>,
-        loan: &Loan<'_>,
-        &Ended { of, names: [success, failure], home, now_us }: &Ended<'_>,
+        loan: &StateLoan<'_>,
+        &CallEnd { of, names: [success, failure], home, now_us }: &CallEnd<'_>,
     ) -> Result<Result<(), String>, Fault> {
         for line in self.engine.take_log() {
             nacre_plugin::log(&format!("{} [INFO] {line}", stamp(now_us)));
@@ -229,7 +230,7 @@ impl Program {
             Err(error) => error,
         };
         loan.undo();
-        let message = self.config.said(&error);
+        let message = self.config.describe(&error);
         if !self.engine.is_settled() {
             // The pending work of a handler must not run at the expense of the next one.
             self.renew()?;

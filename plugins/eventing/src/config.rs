@@ -179,7 +179,7 @@ impl Config {
     }
 
     /// Formats an error with its position in the code as the author has written it.
-    pub fn said(&self, error: &Error) -> String {
+    pub fn describe(&self, error: &Error) -> String {
         let before: usize = self.headers.iter().map(|header| header.lines().count().max(1)).sum();
         let before = u32::try_from(before).unwrap_or(u32::MAX);
         let moved = |position: Option<Position>| {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A request for which a server requires authentication.
-pub struct Asked<'a> {
+pub struct AuthenticationRequest<'a> {
     pub method: &'a str,
     /// Path and query.
     pub uri: &'a str,
@@ -56,7 +56,7 @@ struct Challenge {
 
 /// Returns the header `authorization` for the strongest challenge in the values of `www-authenticate`, or `None` if the
 /// client supports none.
-pub fn answer(challenges: &[String], asked: &Asked<'_>) -> Option<String> {
+pub fn answer(challenges: &[String], asked: &AuthenticationRequest<'_>) -> Option<String> {
     let known = challenges.iter().flat_map(|value| parse(value));
     let challenge = known.max_by_key(|challenge| challenge.hash)?;
     let Challenge { hash, algorithm, realm, nonce, opaque, counts } = challenge;
@@ -162,7 +162,7 @@ mod tests {
     const NONCE: &str = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
 
     fn mufasa(challenges: &[&str]) -> Option<String> {
-        let asked = Asked {
+        let asked = AuthenticationRequest {
             method: "GET",
             uri: "/dir/index.html",
             user: "Mufasa",
@@ -194,7 +194,7 @@ mod tests {
     /// The example in RFC 2069 with its erratum, without a quality of protection.
     #[test]
     fn servers_of_the_older_standard_are_answered() {
-        let asked = Asked {
+        let asked = AuthenticationRequest {
             method: "GET",
             uri: "/dir/index.html",
             user: "Mufasa",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_none() {
+    fn unsupported_challenges_have_no_answer() {
         for value in [
             "",
             ",,,",

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_at_is_told() {
+    fn filters_that_cannot_be_evaluated_are_reported() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         let deep = format!("{{\"total\": {deep}}}");
         assert!(passes("total = 6", &Event { body: deep.as_bytes(), ..EVENT }));

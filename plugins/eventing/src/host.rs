@@ -4,14 +4,14 @@ use crate::crc64::checksum;
 use crate::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Chance, Error, Host, HostError, HostValue as Value};
+use nacre_js::{Error, Host, HostError, HostValue as Value, Random};
 use nacre_js_bridge::Bridge;
 use nacre_plugin::turn;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The host of a function.
-pub struct Outside {
+pub struct HostApi {
     bridge: Rc<RefCell<Bridge>>,
     /// Timeout of a handler, in milliseconds.
     timeout_ms: u32,
@@ -20,7 +20,7 @@ pub struct Outside {
     /// Number of names generated in this call.
     names: u32,
     /// Random numbers of this call. A retry gets the same ones.
-    chance: Chance,
+    chance: Random,
     /// Names of the counters incremented in this call.
     pub counted: Vec<&'static str>,
 }
@@ -38,28 +38,28 @@ const COUNTERS: [&str; 6] = [
     "n1ql_op_exception_count",
 ];
 
-impl Outside {
-    pub fn new(bridge: Rc<RefCell<Bridge>>, timeout_ms: u32) -> Outside {
-        Outside {
+impl HostApi {
+    pub fn new(bridge: Rc<RefCell<Bridge>>, timeout_ms: u32) -> HostApi {
+        HostApi {
             bridge,
             timeout_ms,
             call: String::new(),
             names: 0,
-            chance: Chance::default(),
+            chance: Random::default(),
             counted: Vec::new(),
         }
     }
 
     /// Starts the call named `call`.
     pub fn begin(&mut self, call: String) {
-        self.chance = Chance::new(checksum(call.as_bytes()));
+        self.chance = Random::new(checksum(call.as_bytes()));
         self.call = call;
         self.names = 0;
         self.counted.clear();
     }
 }
 
-impl Host for Outside {
+impl Host for HostApi {
     fn call(&mut self, function: &str, arguments: Vec<Value>) -> Result<Value, HostError> {
         let invalid = |message: &str| HostError { code: "invalid".into(), message: message.into() };
         match (function, &arguments[..]) {
@@ -102,7 +102,8 @@ impl Host for Outside {
                 self.names += 1;
                 let nonce = format!("{}-{}", self.call, self.names);
                 let nonce = format!("{:016x}", checksum(nonce.as_bytes()));
-                let asked = digest::Asked { method, uri, user, password, nonce: &nonce };
+                let asked =
+                    digest::AuthenticationRequest { method, uri, user, password, nonce: &nonce };
                 Ok(digest::answer(&challenges, &asked).map_or(Value::Nothing, Value::Text))
             }
             ("utf8", [Value::Text(text)]) => Ok(Value::Bytes(text.clone().into_bytes())),

@@ -26,7 +26,7 @@ mod stamp;
 
 use config::Config;
 use filter::Filter;
-use host::Outside;
+use host::HostApi;
 use nacre_js::{Argument, Engine, Error, FunctionId, Limits};
 use nacre_js_bridge::Bridge;
 use nacre_plugin::{DocumentError, Events, Fault, Service, StateMut, Timer, turn};
@@ -74,7 +74,7 @@ pub struct Program {
     config: Config,
     engine: Engine,
     bridge: Rc<RefCell<Bridge>>,
-    outside: Rc<RefCell<Outside>>,
+    outside: Rc<RefCell<HostApi>>,
     api: Api,
     handlers: Handlers,
     filter: Option<Filter>,
@@ -138,7 +138,7 @@ impl Program {
         let broken = |error: Error| Fault::Retry(format!("JavaScript: {error}"));
         let mut engine = Engine::new(LIMITS).map_err(broken)?;
         let timeout_ms = config.timeout_ms;
-        let outside = Rc::new(RefCell::new(Outside::new(Rc::clone(&bridge), timeout_ms)));
+        let outside = Rc::new(RefCell::new(HostApi::new(Rc::clone(&bridge), timeout_ms)));
         engine.set_host(Rc::clone(&outside) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
         let names = ["setUp", "makeMeta", "runBinary", "runTimer"];
         let found = engine.load("api.js", &API, &names).map_err(broken)?;
@@ -183,7 +183,7 @@ impl Program {
 /// Runs the user's source as a script, as Couchbase does, or else as a module.
 fn load(engine: &mut Engine, config: &Config) -> Result<Vec<Option<FunctionId>>, Fault> {
     let (file, script) = (&config.file(), config.script());
-    let refused = |error: Error| Fault::Reject(config.said(&error));
+    let refused = |error: Error| Fault::Reject(config.describe(&error));
     let as_script = match engine.load_script(file, &script, &HANDLERS) {
         Err(Error::Syntax { .. }) if config.is_module() => None,
         outcome => Some(outcome.map_err(refused)?),

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_its_own_as_long_as_nobody_else_has_written() {
+    fn a_write_is_recognised_until_another_client_writes() {
         let mark = r#"{"fiid":"f","cas":"0x0000010000000000"}"#;
         let section = section(&[("a", "1"), ("_eventing", mark)]);
         let cas = 0x0000_0100_0000_0000_u64.swap_bytes();

@@ -15,7 +15,7 @@ const isBytes = (value) => value instanceof Uint8Array;
 function kept(value) {
     if (isBytes(value)) return value;
     const text = JSON.stringify(value);
-    if (text === undefined) throw new TypeError("JSON cannot say this value");
+    if (text === undefined) throw new TypeError("this value has no JSON representation");
     return text;
 }
 

@@ -4,7 +4,7 @@ use crate::{Program, attributes};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Argument, Error, FunctionId, quote};
-use nacre_js_bridge::{Answered, Bridge, Loan, forward_log};
+use nacre_js_bridge::{Answered, Bridge, StateLoan, forward_log};
 use nacre_plugin::{
     Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, MemoryState, Previous,
     Request, Response, State, StateMut, Timer, turn,
@@ -26,7 +26,7 @@ impl Program {
         state: &mut dyn StateMut,
     ) -> Result<Vec<DocumentError>, Fault> {
         let bridge = Rc::clone(&self.bridge);
-        let loan = Loan::writing(&bridge, state);
+        let loan = StateLoan::writing(&bridge, state);
         for event in events.iter() {
             loan.begin_if_acted(event.index);
             match self.one_document(&event) {
@@ -125,7 +125,7 @@ impl Program {
         }
         text.push(']');
         let bridge = Rc::clone(&self.bridge);
-        let loan = Loan::writing(&bridge, state);
+        let loan = StateLoan::writing(&bridge, state);
         self.called(on_batch, &[Argument::Json(&text)], &loan).map(|()| Vec::new())
     }
 
@@ -133,7 +133,7 @@ impl Program {
     pub fn fire(&mut self, timers: &[Timer], state: &mut dyn StateMut) -> Result<(), Fault> {
         let Some(on_timer) = self.handlers.on_timer else { return Ok(()) };
         let bridge = Rc::clone(&self.bridge);
-        let loan = Loan::writing(&bridge, state);
+        let loan = StateLoan::writing(&bridge, state);
         for (index, timer) in (0..).zip(timers) {
             loan.begin_if_acted(index);
             let mut text = String::from("{\"name\":");
@@ -154,7 +154,7 @@ impl Program {
         &mut self,
         function: FunctionId,
         arguments: &[Argument<'_>],
-        loan: &Loan<'_>,
+        loan: &StateLoan<'_>,
     ) -> Result<(), Fault> {
         let outcome = self.run(function, arguments);
         self.end_call()?;
@@ -175,7 +175,7 @@ impl Program {
             return Err(Fault::Fatal(message));
         };
         let bridge = Rc::clone(&self.bridge);
-        let loan = Loan::writing(&bridge, state);
+        let loan = StateLoan::writing(&bridge, state);
         let arguments = [Argument::Number(f64::from(vb)), Argument::Number(seqno as f64)];
         let reached = self.engine.call(on_rollback, &arguments);
         self.end_call()?;
@@ -223,7 +223,7 @@ impl Program {
         state: &dyn State,
     ) -> Result<Response, Fault> {
         let bridge = Rc::clone(&self.bridge);
-        let loan = Loan::reading(&bridge, state);
+        let loan = StateLoan::reading(&bridge, state);
         let outcome = self.run(run, arguments);
         self.end_call()?;
         match (outcome, loan.take_answer()) {
@@ -242,7 +242,7 @@ impl Program {
     /// Returns the next piece of a response whose body is an iterator.
     pub fn next_piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
         let bridge: Rc<RefCell<_>> = Rc::clone(&self.bridge);
-        let loan = Loan::reading(&bridge, state);
+        let loan = StateLoan::reading(&bridge, state);
         let outcome = self.run(self.api.run_more, &[]);
         self.end_call()?;
         outcome?;

@@ -546,7 +546,7 @@ impl Datastore for MemoryDatastore {
                     _ => Ok(()),
                 }
             }
-            _ => Err(Error::new(5000, "this statement defines nothing")),
+            _ => Err(Error::new(5000, "this statement is not a definition")),
         }
     }
 

@@ -54,7 +54,7 @@ pub fn altered_replicas(with: &Value) -> Result<u8> {
         }
         Some("replica_count") => "Action replica_count needs num_replica".to_owned(),
         Some("move") => {
-            "Partitions are where all nodes compute them to be: they cannot be moved".to_owned()
+            "All nodes compute the places of partitions: partitions cannot be moved".to_owned()
         }
         Some("drop_replica") => {
             "Copies of an index have no numbers: action replica_count says how \

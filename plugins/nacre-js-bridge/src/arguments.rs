@@ -77,10 +77,11 @@ impl Arguments {
     pub fn cas(&mut self) -> Result<Option<u64>, HostError> {
         match self.0.next() {
             None | Some(Value::Nothing) => Ok(None),
-            Some(Value::Text(cas)) => {
-                cas.parse().map(Some).map_err(|_| error("invalid", "a CAS is what kv gave as one"))
-            }
-            Some(_) => Err(error("invalid", "a CAS is what kv gave as one")),
+            Some(Value::Text(cas)) => cas
+                .parse()
+                .map(Some)
+                .map_err(|_| error("invalid", "a CAS must be a value that kv returned")),
+            Some(_) => Err(error("invalid", "a CAS must be a value that kv returned")),
         }
     }
 
@@ -117,7 +118,7 @@ impl Arguments {
     pub fn answered(&mut self) -> Result<Answered, HostError> {
         let status = self.number()?;
         if !(200.0..600.0).contains(&status) {
-            return Err(error("invalid", format!("{status} is no status")));
+            return Err(error("invalid", format!("{status} is not a valid HTTP status")));
         }
         let (body, has_more) = (self.body()?, self.flag()?);
         let mut headers = self.headers()?;

@@ -2,7 +2,7 @@
 //! call.
 //!
 //! A plugin makes one [`Bridge`] the host of its engine, and lends it the state for the duration of a call.
-//! [`keep`](Loan::keep) makes a handler's changes of state and timers permanent, and [`undo`](Loan::undo) reverts them.
+//! [`keep`](StateLoan::keep) makes a handler's changes of state and timers permanent, and [`undo`](StateLoan::undo) reverts them.
 //! Changes of documents are never reverted.
 //!
 //! A prelude in JavaScript calls the functions by name: `state.get`, `kv.upsert`, `timer.set`, `http.send`, `query.begin`, ….
@@ -23,7 +23,7 @@ const BYTES: u8 = 0;
 
 /// The state lent for the current call.
 #[derive(Clone, Copy)]
-enum Lent {
+enum LentState {
     Reading(NonNull<dyn State>),
     Writing(NonNull<dyn StateMut>),
 }
@@ -50,7 +50,7 @@ struct TimerChange {
 /// The host of a program.
 #[derive(Default)]
 pub struct Bridge {
-    lent: Option<Lent>,
+    lent: Option<LentState>,
     /// Previous values of entries that the current handler has changed.
     undo: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The entry that was read last, unless something was written since, because an entry is often written right after it is
@@ -66,31 +66,31 @@ pub struct Bridge {
 }
 
 /// Lends a state for its lifetime.
-pub struct Loan<'a> {
+pub struct StateLoan<'a> {
     bridge: &'a std::cell::RefCell<Bridge>,
 }
 
-impl<'a> Loan<'a> {
+impl<'a> StateLoan<'a> {
     /// Lends a state for writing. The loan must be dropped before `state` is used again; the caller ensures this by keeping
     /// both for the duration of one call.
     pub fn writing(
         bridge: &'a std::cell::RefCell<Bridge>,
         state: &'a mut dyn StateMut,
-    ) -> Loan<'a> {
+    ) -> StateLoan<'a> {
         // SAFETY: only the lifetime changes, and the pointer is removed when the loan is dropped, within 'a.
         let state: NonNull<dyn StateMut> =
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn StateMut + 'a>) };
-        bridge.borrow_mut().lent = Some(Lent::Writing(state));
-        Loan { bridge }
+        bridge.borrow_mut().lent = Some(LentState::Writing(state));
+        StateLoan { bridge }
     }
 
     /// Lends a state for reading.
-    pub fn reading(bridge: &'a std::cell::RefCell<Bridge>, state: &'a dyn State) -> Loan<'a> {
+    pub fn reading(bridge: &'a std::cell::RefCell<Bridge>, state: &'a dyn State) -> StateLoan<'a> {
         // SAFETY: as for writing; a pointer for reading is never written through.
         let state: NonNull<dyn State> =
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn State + 'a>) };
-        bridge.borrow_mut().lent = Some(Lent::Reading(state));
-        Loan { bridge }
+        bridge.borrow_mut().lent = Some(LentState::Reading(state));
+        StateLoan { bridge }
     }
 
     /// Returns true if a handler has set or cancelled timers.
@@ -152,7 +152,7 @@ impl<'a> Loan<'a> {
     }
 }
 
-impl Drop for Loan<'_> {
+impl Drop for StateLoan<'_> {
     fn drop(&mut self) {
         let mut bridge = self.bridge.borrow_mut();
         bridge.queries.close();
@@ -177,9 +177,9 @@ impl Bridge {
     fn reading(&self) -> Result<&dyn State, HostError> {
         match self.lent {
             // SAFETY: the loan, and therefore the state, is alive; `self` is borrowed, so nothing changes the state.
-            Some(Lent::Reading(state)) => Ok(unsafe { state.as_ref() }),
+            Some(LentState::Reading(state)) => Ok(unsafe { state.as_ref() }),
             // SAFETY: the same.
-            Some(Lent::Writing(state)) => Ok(unsafe { state.as_ref() }.reading()),
+            Some(LentState::Writing(state)) => Ok(unsafe { state.as_ref() }.reading()),
             None => Err(error("outside", "this can only be used while a handler runs")),
         }
     }
@@ -188,8 +188,10 @@ impl Bridge {
         match &mut self.lent {
             // SAFETY: the loan, and therefore the state, is alive; `self` is mutably borrowed, so nothing else accesses the
             // state.
-            Some(Lent::Writing(state)) => Ok(unsafe { state.as_mut() }),
-            Some(Lent::Reading(_)) => Err(error("read-only", "handle cannot write to the state")),
+            Some(LentState::Writing(state)) => Ok(unsafe { state.as_mut() }),
+            Some(LentState::Reading(_)) => {
+                Err(error("read-only", "handle cannot write to the state"))
+            }
             None => Err(error("outside", "this can only be used while a handler runs")),
         }
     }
@@ -209,7 +211,7 @@ impl Bridge {
 
     fn get(&mut self, key: Vec<u8>) -> Result<Value, HostError> {
         let value = self.reading()?.get(&key);
-        if matches!(self.lent, Some(Lent::Writing(_))) {
+        if matches!(self.lent, Some(LentState::Writing(_))) {
             self.read = Some((key, value.clone()));
         }
         Ok(value.map_or(Value::Nothing, shown))

@@ -2,7 +2,7 @@
 
 use crate::builtins::{self, Emitted, Outbox, json_text};
 use crate::document::{self, Document};
-use crate::error::{At, Place, position};
+use crate::error::{ErrorPosition, Place, position};
 use crate::modules::{Modules, Texts};
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
@@ -45,8 +45,7 @@ const STEPS_OF_A_JOB: u32 = 1000;
 pub struct FunctionId(pub(crate) usize);
 
 /// The message if a call would run pending work of another call.
-const LEFT_OVER: &str =
-    "something of an earlier call is left to run: the engine has to be made anew";
+const LEFT_OVER: &str = "jobs of an earlier call are still pending: create a new engine";
 
 /// The message for an ID from another engine.
 const NO_SUCH_FUNCTION: &str = "no such function in this engine";
@@ -173,7 +172,7 @@ impl Engine {
                 Ok(value) => value,
                 Err(error) => {
                     let place = Place { file: name, modules: &self.modules, is_wrapped: true };
-                    let Said { message, position, .. } = describe(&ctx, error, place);
+                    let ErrorDescription { message, position, .. } = describe(&ctx, error, place);
                     return Err(Error::Syntax { message, position });
                 }
             };
@@ -422,19 +421,19 @@ impl Engine {
 }
 
 /// The description of an error.
-pub(crate) struct Said {
+pub(crate) struct ErrorDescription {
     pub message: String,
     pub position: Option<crate::Position>,
     pub code: Option<String>,
 }
 
-impl Said {
-    fn only(message: String) -> Said {
-        Said { message, position: None, code: None }
+impl ErrorDescription {
+    fn only(message: String) -> ErrorDescription {
+        ErrorDescription { message, position: None, code: None }
     }
 
     pub fn thrown(self) -> Error {
-        let Said { message, position, code } = self;
+        let ErrorDescription { message, position, code } = self;
         Error::Thrown { message, position, code }
     }
 }
@@ -443,29 +442,34 @@ impl Said {
 const NULL: &str = "uncaught null: thrown by the code, or out of memory";
 
 /// Describes an error, with its position in `place`.
-pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) -> Said {
+pub(crate) fn describe(
+    ctx: &Ctx<'_>,
+    error: rquickjs::Error,
+    place: Place<'_>,
+) -> ErrorDescription {
     if !matches!(error, rquickjs::Error::Exception) {
         let message = match error {
-            rquickjs::Error::WouldBlock => "a promise that nothing settles".into(),
+            rquickjs::Error::WouldBlock => "a promise that is never settled".into(),
             other => other.to_string(),
         };
-        return Said::only(message);
+        return ErrorDescription::only(message);
     }
     let thrown = ctx.catch();
     let described = match thrown.as_object() {
         Some(object) if object.is_error() => exception(object, place),
         // There was not enough memory for an error object.
-        None if thrown.is_null() => Ok(Said::only(NULL.into())),
-        _ => json_text(ctx, Some(thrown)).map(|text| Said::only(format!("uncaught {text}"))),
+        None if thrown.is_null() => Ok(ErrorDescription::only(NULL.into())),
+        _ => json_text(ctx, Some(thrown))
+            .map(|text| ErrorDescription::only(format!("uncaught {text}"))),
     };
     // Reading the thrown value may throw again.
     described.unwrap_or_else(|_| {
         ctx.catch();
-        Said::only("uncaught exception".into())
+        ErrorDescription::only("uncaught exception".into())
     })
 }
 
-fn exception(object: &Object<'_>, place: Place<'_>) -> rquickjs::Result<Said> {
+fn exception(object: &Object<'_>, place: Place<'_>) -> rquickjs::Result<ErrorDescription> {
     let kind: Option<String> = object.get("name")?;
     let message: Option<String> = object.get("message")?;
     let stack: Option<String> = object.get("stack")?;
@@ -481,9 +485,9 @@ fn exception(object: &Object<'_>, place: Place<'_>) -> rquickjs::Result<Said> {
     let found = stack.and_then(|stack| position(&stack, place));
     let (message, position) = match found {
         Some((position, Some(module))) => {
-            (format!("{message} in {module}{}", At(Some(position))), None)
+            (format!("{message} in {module}{}", ErrorPosition(Some(position))), None)
         }
         found => (message, found.map(|(position, _)| position)),
     };
-    Ok(Said { message, position, code: code.map(|code| code.to_string()).transpose()? })
+    Ok(ErrorDescription { message, position, code: code.map(|code| code.to_string()).transpose()? })
 }

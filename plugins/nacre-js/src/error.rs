@@ -17,7 +17,7 @@ pub struct Position {
 #[non_exhaustive]
 pub enum Error {
     /// The text is not JavaScript, or not a function. Its author must act.
-    #[error("{message}{}", At(*.position))]
+    #[error("{message}{}", ErrorPosition(*.position))]
     Syntax {
         /// The parser's message.
         message: String,
@@ -25,7 +25,7 @@ pub enum Error {
         position: Option<Position>,
     },
     /// The code threw. Its author must act.
-    #[error("{message}{}", At(*.position))]
+    #[error("{message}{}", ErrorPosition(*.position))]
     Thrown {
         /// Name and message of the exception.
         message: String,
@@ -49,9 +49,9 @@ pub enum Error {
     Engine(String),
 }
 
-pub(crate) struct At(pub Option<Position>);
+pub(crate) struct ErrorPosition(pub Option<Position>);
 
-impl fmt::Display for At {
+impl fmt::Display for ErrorPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(Position { line, column }) => write!(f, " (line {line}, column {column})"),

@@ -26,7 +26,6 @@
 //! `dateToArray(date)`, `decodeBase64(text)`.
 
 mod builtins;
-mod chance;
 mod clock;
 mod document;
 mod engine;
@@ -35,14 +34,15 @@ mod functions;
 mod json;
 mod modules;
 mod program;
+mod random;
 
 pub use builtins::Emitted;
-pub use chance::Chance;
 pub use engine::{Argument, Engine, FunctionId};
 pub use error::{Error, Position};
 pub use functions::Functions;
 pub use json::{depth, quote};
 pub use program::{Host, HostError, HostValue};
+pub use random::Random;
 
 /// JavaScript that defines `rowsOf`, the rows of a query, and `parametersOf`, its parameters.
 pub const QUERIES: &str = include_str!("queries.js");

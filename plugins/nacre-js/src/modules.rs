@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_relative_to_who_imports() {
+    fn names_are_relative_to_the_importing_module() {
         let of = |base, name| absolute(base, name);
         assert_eq!(of("f.js", "./lib.js").as_deref(), Some("./lib.js"));
         assert_eq!(of("f.js", "./a/b.js").as_deref(), Some("./a/b.js"));

@@ -4,7 +4,7 @@
 //! with these names. Modules are strict, may `await`, and can import only the modules that were set with
 //! [`Engine::set_modules`].
 
-use crate::engine::{Compiled, Said, describe};
+use crate::engine::{Compiled, ErrorDescription, describe};
 use crate::error::Place;
 use crate::{Engine, Error, FunctionId, json};
 use rquickjs::context::EvalOptions;
@@ -85,7 +85,7 @@ impl Engine {
         let found = self.context.with(|ctx| {
             let place = Place { file, modules: &self.modules, is_wrapped: false };
             let module = Module::declare(ctx.clone(), file, text).map_err(|error| {
-                let Said { message, position, .. } = describe(&ctx, error, place);
+                let ErrorDescription { message, position, .. } = describe(&ctx, error, place);
                 Error::Syntax { message, position }
             })?;
             handlers(self, &ctx, module, wanted)
@@ -118,7 +118,9 @@ impl Engine {
             let ran = ctx.eval_with_options::<rquickjs::Value<'_>, _>(source, options);
             // A syntax error is found before anything runs.
             ran.map_err(|error| match describe(&ctx, error, place) {
-                Said { message, position, .. } if message.starts_with("SyntaxError") => {
+                ErrorDescription { message, position, .. }
+                    if message.starts_with("SyntaxError") =>
+                {
                     Error::Syntax { message, position }
                 }
                 said => said.thrown(),

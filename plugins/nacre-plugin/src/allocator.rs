@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_is_used_again() {
+    fn freed_memory_is_reused() {
         let heap = allocator(usize::MAX);
         // SAFETY: each block is freed once, with its layout.
         unsafe {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_again_and_again_goes_to_the_host_once() {
+    fn repeated_writes_reach_the_host_once() {
         let mut state = Buffered::new(Counted::default());
         for number in 0..1000_u32 {
             let sum =

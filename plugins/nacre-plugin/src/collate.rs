@@ -161,7 +161,7 @@ impl<'de> Visitor<'de> for Encoder<'_> {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         if value.is_nan() {
-            return Err(E::custom("NaN is no JSON number"));
+            return Err(E::custom("NaN is not a JSON number"));
         }
         encode_number(value, self.0);
         Ok(())

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_buffer_is_said() {
+    fn errors_in_a_buffer_are_reported() {
         let good = example();
         assert_eq!(Events::decode(&good[..3]).unwrap_err(), DecodeError::Magic);
         assert_eq!(Events::decode(&good[..40]).unwrap_err(), DecodeError::Header(40));

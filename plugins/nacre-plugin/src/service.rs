@@ -150,7 +150,7 @@ pub trait Service: Sized {
     /// [`Fault`] if the response cannot be continued.
     fn more(&mut self, cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {
         let _ = (cursor, state);
-        Err(Fault::Reject("this plugin gives its answers whole".into()))
+        Err(Fault::Reject("this plugin does not answer in pieces".into()))
     }
 
     /// Merges the responses of several partitions into one.

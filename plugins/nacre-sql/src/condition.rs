@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_has_no_fields() {
+    fn values_other_than_objects_have_no_fields() {
         let condition = Condition::parse("a = 1 OR self = 5").unwrap();
         let of = |json: &str| condition.holds(json.as_bytes(), Meta::default()).unwrap();
         assert!(of("5") && of(" {\"a\": 1}") && !of("[1]") && !of("null"));
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_meta_tells_needs_no_document() {
+    fn only_metadata_needs_no_document() {
         let needs_none = |text: &str| Condition::parse(text).unwrap().needs_no_document();
         assert!(needs_none("META().id LIKE 'a%'") && needs_none("META(self).id = 'a' AND TRUE"));
         assert!(!needs_none("a = 1") && !needs_none("self = 1") && !needs_none("META().id = a"));
     }
 
     #[test]
-    fn what_is_no_condition_on_one_document_is_refused_with_its_place() {
+    fn invalid_conditions_are_refused_with_their_position() {
         let refusal = |text: &str| Condition::parse(text).err().map(|error| error.message);
         for text in ["", "type = ", "a = $1", "SUM(a) > 1", "(SELECT 1) = 1", "NOW_MILLIS() > 1"] {
             assert!(refusal(text).is_some(), "{text}");

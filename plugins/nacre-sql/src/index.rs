@@ -113,7 +113,7 @@ impl Definition {
     pub fn parse(text: &str) -> Result<Definition> {
         match crate::parser::parse(text)? {
             Statement::CreateIndex(create) => Definition::new(*create),
-            _ => Err(Error::new(SEMANTICS, "this is no CREATE INDEX")),
+            _ => Err(Error::new(SEMANTICS, "this is not a CREATE INDEX statement")),
         }
     }
 

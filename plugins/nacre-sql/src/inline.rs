@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_statement_is_said_to_be_none() {
+    fn text_that_looks_like_a_statement_is_reported() {
         insta::assert_snapshot!(made("a;\nvar r = SELECT * FRM b\nWHERE c;"), @r#"
     a;
     var r = SELECT * FRM b
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_it_fall() {
+    fn no_text_makes_it_panic() {
         for text in [
             "`",
             "`${",

@@ -284,7 +284,7 @@ impl<'a> Lexer<'a> {
         }
         match String::from_utf16(&units) {
             Ok(decoded) => text.push_str(&decoded),
-            Err(_) => return self.fail(from, "escape is no character"),
+            Err(_) => return self.fail(from, "escape is not a character"),
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl nacre_plugin::Service for Query {
 
 impl Query {
     fn piece(&mut self) -> Result<Chunk, Fault> {
-        let no_answer = || Fault::Reject("there is no answer to go on with".into());
+        let no_answer = || Fault::Reject("there is no answer to continue".into());
         let (response, host) = self.response.as_mut().ok_or_else(no_answer)?;
         let piece = response.next_chunk(&self.service, host, host).unwrap_or_default();
         let cursor = (!response.is_done()).then(|| MORE.to_vec());

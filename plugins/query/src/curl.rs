@@ -35,7 +35,7 @@ fn answer(request: &Value, run: &Run<'_>) -> Result<Value> {
     if text.trim().is_empty() {
         return Ok(Value::Null);
     }
-    let unreadable = |_| Error::new(FAILED, "CURL: the answer is no JSON".to_owned());
+    let unreadable = |_| Error::new(FAILED, "CURL: the response is not JSON".to_owned());
     Value::parse(text.as_bytes()).map_err(unreadable)
 }
 

@@ -469,7 +469,7 @@ impl Datastore for Host {
 
     fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>> {
         let rows = abi::catalog(name).map_err(error)?;
-        let unreadable = |_| Error::new(5000, format!("a row of system:{name} is no JSON"));
+        let unreadable = |_| Error::new(5000, format!("a row of system:{name} is not JSON"));
         let row = |(id, row): (String, String)| {
             Ok((id.into(), Value::parse(row.as_bytes()).map_err(unreadable)?))
         };

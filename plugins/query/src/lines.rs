@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_passed_over() {
+    fn text_without_calls_is_skipped() {
         for no_call in [
             "// N1QL('x')",
             "/* N1QL(\n */",

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_not_above_zero_is_none() {
+    fn a_limit_of_zero_or_less_means_unlimited() {
         for (text, ms) in
             [("5s", Some(5000)), ("0", None), ("0s", None), ("-1", None), ("-2m", None)]
         {

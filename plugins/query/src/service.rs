@@ -429,7 +429,7 @@ pub(crate) fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<E
         }
     }
     match found.iter().find(|name| !matches!(name, Expr::Literal(Value::String(_)))) {
-        Some(other) => Err(Error::execution(format!("{other} is no name of an index"))),
+        Some(other) => Err(Error::execution(format!("{other} is not the name of an index"))),
         None => Ok(found),
     }
 }

@@ -214,7 +214,7 @@ fn described(
         let indexes = run.store.indexes(keyspace)?;
         let parsed = indexes.iter().map(|index| match parse(&index.definition)? {
             Statement::CreateIndex(create) => Ok(*create),
-            _ => Err(Error::new(SEMANTICS, "this is no CREATE INDEX")),
+            _ => Err(Error::new(SEMANTICS, "this is not a CREATE INDEX statement")),
         });
         parsed.collect()
     };

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_selected_is_sorted() {
+    fn only_selected_fields_are_sorted() {
         let style = Style { pretty: false, sorted: true };
         assert_eq!(written(style, r#"{"b":{"d":1,"c":2},"a":3}"#), r#"{"a":3,"b":{"d":1,"c":2}}"#);
         assert_eq!(written(style, r#"["b","a"]"#), r#"["b","a"]"#);

@@ -129,7 +129,7 @@ impl<P: Platform> Service for SearchService<P> {
         let mut changes = Vec::with_capacity(events.len());
         for event in events.iter() {
             let Ok(id) = std::str::from_utf8(event.key) else {
-                let message = "the ID is no UTF-8".to_owned();
+                let message = "the ID is not UTF-8".to_owned();
                 errors.push(DocumentError { index: event.index, message });
                 continue;
             };

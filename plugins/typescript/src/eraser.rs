@@ -48,7 +48,7 @@ impl<'s> Eraser<'s> {
 
     fn refuse(&mut self, span: Span, what: &str) {
         if self.refused.is_none() {
-            let message = format!("{what} would need other code: only types can be taken out");
+            let message = format!("{what} would need other code: only types can be removed");
             self.refused = Some(Refusal::new(message, self.source, span.start as usize));
         }
     }

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 /// The result of a request.
-pub enum Answered {
+pub enum Answer {
     /// The whole answer.
     Whole(Response),
     /// Rows, which are sent piece by piece.
@@ -25,7 +25,7 @@ pub enum Answered {
 }
 
 /// A query that is valid for its view.
-pub struct Asked {
+pub struct ValidQuery {
     /// Number of the view in its design document.
     pub view: usize,
     /// True if the query asks for groups, false if it asks for rows.
@@ -43,21 +43,21 @@ pub fn answer(
     request: &Request,
     state: &dyn State,
     bounds: &Bounds,
-) -> Result<Answered, Fault> {
+) -> Result<Answer, Fault> {
     if name_of(request).is_empty() && request.method == "GET" {
-        return info(design, functions, state).map(Answered::Whole);
+        return info(design, functions, state).map(Answer::Whole);
     }
     let asked = match asked(design, request) {
         Ok(asked) => asked,
-        Err(response) => return Ok(Answered::Whole(response)),
+        Err(response) => return Ok(Answer::Whole(response)),
     };
     let mask = Mask::of(request)?;
     let Some(from) = header::value_of(request, header::PART) else {
-        return Ok(Answered::Listing(Box::new(Listing::new(asked, mask))));
+        return Ok(Answer::Listing(Box::new(Listing::new(asked, mask))));
     };
     let (rest, view) = (Rest::of(request)?, &design.views[asked.view]);
     part::give(&asked, from, rest.as_ref(), mask.as_ref(), view, functions, state, bounds)
-        .map(Answered::Whole)
+        .map(Answer::Whole)
 }
 
 /// Returns the name of the view that a request names.
@@ -69,7 +69,7 @@ fn name_of(request: &Request) -> &str {
 ///
 /// # Errors
 /// An answer that describes the error in the request.
-pub fn asked(design: &Design, request: &Request) -> Result<Asked, Response> {
+pub fn asked(design: &Design, request: &Request) -> Result<ValidQuery, Response> {
     let is_post = request.method == "POST";
     let Some(view) = design.views.iter().position(|view| view.name == name_of(request)) else {
         // Clients retry after the reason `missing`, which means that the design document does not exist yet.
@@ -82,7 +82,7 @@ pub fn asked(design: &Design, request: &Request) -> Result<Asked, Response> {
     Query::parse(&request.query, body)
         .and_then(|query| {
             let reduced = checked(&design.views[view], &query)?;
-            Ok(Asked { view, reduced, ranges: query.ranges()?, query })
+            Ok(ValidQuery { view, reduced, ranges: query.ranges()?, query })
         })
         .map_err(|reason| error(400, "query_parse_error", &reason))
 }

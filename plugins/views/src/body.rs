@@ -7,7 +7,7 @@
 //! ],"errors":[{"from":…,"reason":…}]}         end
 //! ```
 
-use crate::answer::Asked;
+use crate::answer::ValidQuery;
 use crate::rest::Rest;
 use crate::row::{ViewRow, corrupt};
 use crate::scan::Place;
@@ -60,7 +60,7 @@ pub struct DebugInfo {
 
 impl Head {
     /// Returns the head for the rows in `tree`.
-    pub fn of(asked: &Asked, tree: &Tree<'_>, state: &dyn State) -> Result<Head, Fault> {
+    pub fn of(asked: &ValidQuery, tree: &Tree<'_>, state: &dyn State) -> Result<Head, Fault> {
         let debug = || {
             Ok(DebugInfo {
                 index_rows: tree.row_count(state).map_err(corrupt)?,
@@ -123,7 +123,7 @@ pub struct Body {
 
 impl Body {
     /// Creates an empty answer.
-    pub fn new(asked: &Asked) -> Body {
+    pub fn new(asked: &ValidQuery) -> Body {
         let query = &asked.query;
         Body {
             text: String::new(),

@@ -168,7 +168,7 @@ fn map(
         let emitted = match (emitted, &mut given) {
             (Some(emitted), _) => Ok(emitted),
             (None, Some(given)) => emitted_in_engine(design, functions, view, &meta, given),
-            (None, given) => match Given::to(functions, event, &meta, text) {
+            (None, given) => match EngineInput::to(functions, event, &meta, text) {
                 Ok(first) => emitted_in_engine(design, functions, view, &meta, given.insert(first)),
                 Err(error) => return vec![error.to_string()],
             },
@@ -229,22 +229,22 @@ fn collated_value(json: &str) -> Vec<u8> {
 }
 
 /// The engine's input for a document.
-struct Given {
+struct EngineInput {
     rev: String,
     /// The body in base64, unless it is JSON.
     base64: Option<String>,
 }
 
-impl Given {
+impl EngineInput {
     fn to(
         functions: &mut Functions,
         event: &Event<'_>,
         meta: &Meta<'_>,
         text: Option<&str>,
-    ) -> Result<Given, nacre_js::Error> {
+    ) -> Result<EngineInput, nacre_js::Error> {
         text.map(|text| functions.engine()?.set_document(text)).transpose()?;
         let base64 = text.is_none().then(|| BASE64_STANDARD.encode(event.body));
-        Ok(Given { rev: meta.rev(), base64 })
+        Ok(EngineInput { rev: meta.rev(), base64 })
     }
 }
 
@@ -253,7 +253,7 @@ fn emitted_in_engine(
     functions: &mut Functions,
     view: &View,
     meta: &Meta<'_>,
-    given: &Given,
+    given: &EngineInput,
 ) -> Result<Vec<Emitted>, nacre_js::Error> {
     // Each view gets its own copy, because a map function may change its argument.
     let document = given.base64.as_deref().map_or(Argument::Document, Argument::Text);

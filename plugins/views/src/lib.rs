@@ -53,7 +53,7 @@ mod rest;
 mod row;
 mod scan;
 
-use answer::{Answered, answer, asked};
+use answer::{Answer, answer, asked};
 use design::Design;
 use listing::Listing;
 use merge::Merged;
@@ -172,8 +172,8 @@ impl Service for Views {
         self.functions.get_mut().set_now(request.now_us);
         let answered = answer(&self.design, &self.functions, request, state, &self.bounds)?;
         self.pending = match answered {
-            Answered::Whole(response) => return Ok(response),
-            Answered::Listing(listing) => Pending::Listing(listing),
+            Answer::Whole(response) => return Ok(response),
+            Answer::Listing(listing) => Pending::Listing(listing),
         };
         let Chunk { body, cursor } = self.piece(state)?;
         Ok(Response { cursor, ..Response::json(200, body) })
@@ -217,7 +217,7 @@ impl Views {
             Pending::Listing(listing) => listing,
             Pending::Pieces(pieces) => return Ok(self.first_of(pieces)),
             Pending::Nothing => {
-                return Err(Fault::Reject("there is no answer to go on with".into()));
+                return Err(Fault::Reject("there is no answer to continue".into()));
             }
         };
         let (views, piece_bytes) = (&self.design.views, self.bounds.piece_bytes);

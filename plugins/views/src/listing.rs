@@ -1,11 +1,11 @@
 //! The answer of one partition, sent piece by piece because it may exceed the available memory.
 
-use crate::answer::Asked;
+use crate::answer::ValidQuery;
 use crate::body::{Body, Failure, Head, LOCAL};
 use crate::design::View;
 use crate::mask::Mask;
 use crate::reduction::result_json;
-use crate::scan::{Item, Scan, Taker, with_tree};
+use crate::scan::{Item, ItemConsumer, Scan, with_tree};
 use nacre_js::Functions;
 use nacre_plugin::btree::Step;
 use nacre_plugin::{Fault, State};
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 
 /// The part of an answer that has not been sent yet.
 pub struct Listing {
-    asked: Asked,
+    asked: ValidQuery,
     mask: Option<Mask>,
     scan: Scan,
     body: Body,
@@ -22,7 +22,7 @@ pub struct Listing {
 
 impl Listing {
     /// Creates the answer, before its first piece.
-    pub fn new(asked: Asked, mask: Option<Mask>) -> Listing {
+    pub fn new(asked: ValidQuery, mask: Option<Mask>) -> Listing {
         let (scan, body) = (Scan::new(&asked), Body::new(&asked));
         Listing { asked, mask, scan, body, has_begun: false }
     }
@@ -60,7 +60,7 @@ struct Piece<'a> {
     bytes: usize,
 }
 
-impl Taker for Piece<'_> {
+impl ItemConsumer for Piece<'_> {
     fn skip(&mut self) -> u64 {
         std::mem::take(&mut self.body.window.skip)
     }

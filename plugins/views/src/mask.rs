@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_vbuckets_is_refused() {
+    fn an_invalid_list_of_vbuckets_is_refused() {
         for text in ["x", "1-", "1024", "1-2-3", "-1"] {
             assert!(Mask::parse(text).is_err(), "{text}");
         }

@@ -16,7 +16,7 @@
 //! are added.
 
 use crate::Bounds;
-use crate::answer::Asked;
+use crate::answer::ValidQuery;
 use crate::body::{Body, DebugInfo, Failure};
 use crate::design::View;
 use crate::part::{Items, Part};
@@ -43,7 +43,7 @@ pub struct Merged {
 /// # Errors
 /// [`Fault::Reject`] if one of them is not a part of the answer.
 pub fn merge(
-    asked: &Asked,
+    asked: &ValidQuery,
     rest: Option<Rest>,
     view: &View,
     functions: &RefCell<Functions>,

@@ -29,7 +29,7 @@
 //! items ends the part too: the merged answer then ends there or before.
 
 use crate::Bounds;
-use crate::answer::Asked;
+use crate::answer::ValidQuery;
 use crate::body::{DebugInfo, Head, Window};
 use crate::bytes::{Reader, put_bytes, put_number};
 use crate::design::View;
@@ -37,7 +37,7 @@ use crate::mask::Mask;
 use crate::reduction::error_of;
 use crate::rest::Rest;
 use crate::row::ViewRow;
-use crate::scan::{Group, Item, Place, Scan, Taker, with_tree};
+use crate::scan::{Group, Item, ItemConsumer, Place, Scan, with_tree};
 use nacre_js::Functions;
 use nacre_plugin::btree::{Row, Step};
 use nacre_plugin::{Fault, Response, State};
@@ -54,7 +54,7 @@ const CUT: u8 = 2;
 
 /// Returns the part of `from` for the query, after `rest`.
 pub fn give(
-    asked: &Asked,
+    asked: &ValidQuery,
     from: &str,
     rest: Option<&Rest>,
     mask: Option<&Mask>,
@@ -74,7 +74,7 @@ pub fn give(
             Some(_) => Head::default(),
             None => Head::of(asked, tree, state)?,
         };
-        let mut giving = Giving {
+        let mut giving = PartWriter {
             out: begun(asked.reduced, from, &head),
             given: 0,
             window,
@@ -126,7 +126,7 @@ fn put_item(range: usize, item: &Item<'_>, out: &mut Vec<u8>) {
 }
 
 /// A part that is being written.
-struct Giving<'a> {
+struct PartWriter<'a> {
     out: Vec<u8>,
     given: u64,
     window: Window,
@@ -135,7 +135,7 @@ struct Giving<'a> {
     end: u8,
 }
 
-impl Taker for Giving<'_> {
+impl ItemConsumer for PartWriter<'_> {
     fn take(&mut self, range: usize, item: Item<'_>) -> Step {
         put_item(range, &item, &mut self.out);
         self.given += 1;
@@ -177,7 +177,11 @@ impl<'a> Part<'a> {
     ///
     /// # Errors
     /// [`Fault::Reject`] with the offset if the bytes are not such a part.
-    pub fn read(body: &'a [u8], asked: &Asked, rest: Option<&Rest>) -> Result<Part<'a>, Fault> {
+    pub fn read(
+        body: &'a [u8],
+        asked: &ValidQuery,
+        rest: Option<&Rest>,
+    ) -> Result<Part<'a>, Fault> {
         let mut reader = Reader(body);
         Part::try_read(&mut reader, asked, rest).ok_or_else(|| {
             let offset = body.len() - reader.0.len();
@@ -185,7 +189,11 @@ impl<'a> Part<'a> {
         })
     }
 
-    fn try_read(reader: &mut Reader<'a>, asked: &Asked, rest: Option<&Rest>) -> Option<Part<'a>> {
+    fn try_read(
+        reader: &mut Reader<'a>,
+        asked: &ValidQuery,
+        rest: Option<&Rest>,
+    ) -> Option<Part<'a>> {
         for byte in MAGIC {
             only_if(reader.byte()? == *byte)?;
         }
@@ -287,9 +295,9 @@ mod tests {
     use super::*;
     use crate::query::Query;
 
-    fn asked(query: &str) -> Asked {
+    fn asked(query: &str) -> ValidQuery {
         let query = Query::parse(query, b"").unwrap();
-        Asked { view: 0, reduced: true, ranges: query.ranges().unwrap(), query }
+        ValidQuery { view: 0, reduced: true, ranges: query.ranges().unwrap(), query }
     }
 
     const EXAMPLE: &[u8] = b"NVP1\x01\x01a\

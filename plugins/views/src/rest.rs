@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rest_is_refused() {
+    fn an_invalid_rest_is_refused() {
         let failures = vec![Failure { from: "a".into(), reason: "b".into() }];
         let text = rest(failures).to_text();
         for length in 0..text.len() {

@@ -88,7 +88,7 @@ impl<'a> ViewRow<'a> {
 
 /// Returns the fault for state that this plugin has not written.
 pub fn corrupt(what: impl std::fmt::Display) -> Fault {
-    Fault::Fatal(format!("the index is damaged and must be built anew: {what}"))
+    Fault::Fatal(format!("the index is damaged and must be rebuilt: {what}"))
 }
 
 /// Returns the key in the back index for the rows of a document.

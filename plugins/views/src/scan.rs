@@ -1,6 +1,6 @@
 //! Reads the rows or groups in the ranges of a query, in order, until the taker stops.
 
-use crate::answer::Asked;
+use crate::answer::ValidQuery;
 use crate::design::View;
 use crate::mask::Mask;
 use crate::reduction::ViewReducer;
@@ -61,7 +61,7 @@ impl Place<'_> {
 }
 
 /// The consumer of a scan's items.
-pub trait Taker {
+pub trait ItemConsumer {
     /// Returns the number of rows to skip before the first row that the taker needs. Called only before the last range,
     /// in which the tree skips whole pages; each earlier range may end within the skipped rows.
     fn skip(&mut self) -> u64 {
@@ -84,7 +84,7 @@ pub struct Scan {
 
 impl Scan {
     /// Creates the scan of all ranges.
-    pub fn new(asked: &Asked) -> Scan {
+    pub fn new(asked: &ValidQuery) -> Scan {
         let ranges = asked.ranges.clone();
         Scan { reduced: asked.reduced, group_level: asked.query.group_level, ranges, number: 0 }
     }
@@ -126,7 +126,7 @@ impl Scan {
         &mut self,
         tree: &Tree<'_>,
         state: &dyn State,
-        taker: &mut dyn Taker,
+        taker: &mut dyn ItemConsumer,
     ) -> Result<Step, Fault> {
         while let Some(range) = self.ranges.front() {
             let last = match self.reduced {
@@ -148,7 +148,7 @@ impl Scan {
         tree: &Tree<'_>,
         range: &Range,
         state: &dyn State,
-        taker: &mut dyn Taker,
+        taker: &mut dyn ItemConsumer,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let skip = if self.ranges.len() == 1 { taker.skip() } else { 0 };
         let (mut damaged, mut last) = (false, None);
@@ -173,7 +173,7 @@ impl Scan {
         tree: &Tree<'_>,
         range: &Range,
         state: &dyn State,
-        taker: &mut dyn Taker,
+        taker: &mut dyn ItemConsumer,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let level = self.group_level;
         let name_bytes = |key: &[u8]| match level {

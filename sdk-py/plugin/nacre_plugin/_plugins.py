@@ -150,7 +150,7 @@ class Service(Plugin):
         Raises:
             Fault: if the response cannot be continued.
         """
-        raise Reject("this plugin gives its answers whole")
+        raise Reject("this plugin does not answer in pieces")
 
     def merge(self, request: Request, partials: list[Response]) -> Response:
         """Merges the responses of several partitions into one.

@@ -53,16 +53,16 @@ pub struct Export {
     /// The file; - is standard output. A name that ends with .gz is compressed
     #[arg(short, long, default_value = "-")]
     output: PathBuf,
-    /// Keys, metadata and extended attributes, too: nothing is lost
+    /// Include keys, metadata and extended attributes, so that nothing is lost
     #[arg(long, conflicts_with_all = ["include_key", "scope_field", "collection_field", "fields"])]
     with_meta: bool,
-    /// Put the key into the document, under this name
+    /// Add the key to the document, under this name
     #[arg(long, value_name = "NAME")]
     include_key: Option<String>,
-    /// Put the name of the scope into the document, under this name
+    /// Add the name of the scope to the document, under this name
     #[arg(long, value_name = "NAME")]
     scope_field: Option<String>,
-    /// Put the name of the collection into the document, under this name
+    /// Add the name of the collection to the document, under this name
     #[arg(long, value_name = "NAME")]
     collection_field: Option<String>,
     /// Columns of CSV and Parquet, separated by commas: members of documents, and the names of --include-key, --scope-field and

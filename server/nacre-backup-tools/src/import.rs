@@ -42,7 +42,7 @@ pub enum Format {
 /// Options of `nacre import`.
 #[derive(Args, Clone, Debug)]
 pub struct Import {
-    /// What the file holds
+    /// Format of the file
     format: Format,
     /// The file; JSON and CSV may be compressed with gzip, and - is standard input for them
     file: PathBuf,
@@ -54,8 +54,8 @@ pub struct Import {
     /// Collection, as scope.name
     #[arg(short = 'C', long, env = "NACRE_COLLECTION", default_value = "_default._default")]
     collection: String,
-    /// How keys are made: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the number of the row in the
-    /// file
+    /// Pattern of keys: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the
+    /// number of the row in the file
     #[arg(long, alias = "generate-key")]
     key: Option<String>,
     /// Read lines of `nacre export --with-meta`: keys, metadata and extended attributes come from them, and newer documents stay
@@ -64,10 +64,10 @@ pub struct Import {
     /// Field of each row that has the document as JSON text, as in files of `nacre export parquet`: --document-field document
     #[arg(long, value_name = "FIELD", conflicts_with = "with_meta")]
     document_field: Option<String>,
-    /// Leave documents that are there already as they are
+    /// Keep documents that already exist
     #[arg(long)]
     insert_only: bool,
-    /// Make numbers and booleans of CSV values that look like them
+    /// Convert CSV values that look like numbers or booleans
     #[arg(long)]
     infer_types: bool,
     /// Stop after this many documents

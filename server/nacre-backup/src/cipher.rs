@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encrypted_for_another_place_is_refused() {
+    fn data_encrypted_for_another_object_is_refused() {
         let (_, cipher) = KeySlot::new("p", 1, [7; 48]);
         let object = cipher.of_object("a", &[1; 16]);
         let mut sealed = b"secret".to_vec();

@@ -45,7 +45,7 @@ fn check_objects(store: &dyn Store, folder: &str) -> Result<(), Error> {
     expect("objects are not listed", &store.list(folder), &Ok(both))?;
     let inner = store.list(&format!("{folder}a/"));
     expect("objects of a folder are not listed", &inner, &Ok(vec![first.clone()]))?;
-    for what in ["an object is not removed", "an object that is gone cannot be removed"] {
+    for what in ["an object is not removed", "a removed object cannot be removed again"] {
         expect(what, &store.remove(&first), &Ok(()))?;
     }
     expect("a removed object is listed", &store.list(folder), &Ok(vec![second]))
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_a_folder_do_what_backups_rely_on() {
+    fn memory_and_a_folder_meet_the_contract_of_stores() {
         let directory = tempfile::tempdir().unwrap();
         let folder = FolderStore::new(&directory.path().join("new/folder"));
         for store in [&MemoryStore::default() as &dyn Store, &folder] {

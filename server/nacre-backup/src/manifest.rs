@@ -230,7 +230,9 @@ impl BucketPart {
                 return Err(format!("vBucket {vbid} of {name} is in objects that are too short"));
             }
             if self.parent.is_none() && part.base.is_some() {
-                return Err(format!("vBucket {vbid} of {name} continues what is not there"));
+                return Err(format!(
+                    "vBucket {vbid} of {name} continues a vBucket that is missing"
+                ));
             }
         }
         let has_all = self.parent.is_some() || self.parts.len() == usize::from(self.vbuckets);
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_is_what_was_written_also_encrypted() {
+    fn a_manifest_reads_back_as_written_also_encrypted() {
         let bytes = seal_json("m", &manifest(), None);
         assert_eq!(decode_manifest("m", &bytes, None).unwrap(), manifest());
         let (_, cipher) = KeySlot::new("p", 1, [3; 48]);

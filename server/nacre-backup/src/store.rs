@@ -124,7 +124,7 @@ impl FolderStore {
         };
         match name.split('/').all(is_plain) {
             true => Ok(self.root.join(name)),
-            false => Err(StoreError::Failed(format!("{name:?} is no name of an object"))),
+            false => Err(StoreError::Failed(format!("{name:?} is not a valid object name"))),
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_finished_is_not_listed_and_names_are_not_reused_for_it() {
+    fn unfinished_objects_are_not_listed_and_their_names_are_not_reused() {
         let directory = tempfile::tempdir().unwrap();
         let store = FolderStore::new(directory.path());
         store.create("a", b"1").unwrap();

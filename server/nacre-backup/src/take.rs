@@ -100,7 +100,9 @@ impl VbucketTake {
     /// [`Error::Source`] if the request did not need shared history.
     pub fn rolled_back(&mut self, seqno: u64) -> Result<(), Error> {
         if self.bases.is_empty() {
-            return Err(self.malformed(format!("a stream from 0 is to be rolled back to {seqno}")));
+            return Err(
+                self.malformed(format!("the server asked to roll back a stream from 0 to {seqno}"))
+            );
         }
         // The requested base is not shared, whatever the seqno is.
         self.bases.remove(0);

@@ -55,7 +55,7 @@ impl QueryClient {
     /// As for [`QueryClient::ask`], and the errors of the statement.
     pub fn rows(&mut self, request: &str) -> Result<Vec<Value>, String> {
         let mut answer: Value = serde_json::from_slice(self.ask(request)?)
-            .map_err(|error| format!("the answer is no JSON: {error}"))?;
+            .map_err(|error| format!("the response is not JSON: {error}"))?;
         let is_success = answer["status"] == "success";
         match answer["results"].take() {
             Value::Array(rows) if is_success => Ok(rows),
@@ -76,7 +76,7 @@ impl QueryClient {
     fn answer(&mut self) -> Result<(), String> {
         let status = self.line()?;
         if !status.starts_with("HTTP/1.1 ") {
-            return Err(format!("the server's answer is none of HTTP: {}", status.trim_end()));
+            return Err(format!("the server's response is not HTTP: {}", status.trim_end()));
         }
         let mut length = None;
         loop {

@@ -32,30 +32,34 @@ use wire::{Connection, Protocol};
 #[derive(Args, Clone, Debug)]
 pub struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Subcommand, Clone, Debug)]
-enum What {
-    /// Reads and writes by key; a line for each combination of connections, depth and size: operations per second
-    /// and latencies
+enum Benchmark {
+    /// Read and write by key; one line for each combination of connections, depth and size:
+    /// operations per second and latencies
     Kv(Kv),
-    /// Workloads A to F of YCSB; a line for each kind of operation: operations per second and latencies
+    /// Run YCSB's workloads A to F; one line for each kind of operation: operations per second and
+    /// latencies
     Ycsb(ycsb::Ycsb),
-    /// One statement of SQL++, again and again: requests per second and latencies
+    /// Repeat one SQL++ statement: requests per second and latencies
     Query(query::Query),
-    /// Scalability patterns, the naive way and the other one: keys, lookups, comments, feeds; a line for each transaction
+    /// Compare naive and scalable data models: keys, lookups, comments, feeds; one line for each
+    /// transaction
     Patterns(patterns::Patterns),
-    /// Runs in logs of YCSB, old and new ones and those of `bench patterns`, as CSV: a line for each run
+    /// Extract the runs in logs of YCSB (old and new) or of `bench patterns` as CSV: one line for
+    /// each run
     Extract(extract::Extract),
 }
 
 #[derive(Args, Clone, Debug)]
 struct Kv {
-    /// The server: with --user any node, as other commands name it; else host:port of whatever speaks the protocol
+    /// Address of the server: with --user any node, as for other commands; otherwise host:port of
+    /// any server with this protocol
     #[arg(long, env = "NACRE_SERVER", default_value = "127.0.0.1:11210")]
     server: String,
-    /// What the server speaks
+    /// Protocol of the server
     #[arg(long, value_enum, default_value = "memcached")]
     protocol: Protocol,
     /// Log in as this user; leave out for servers without login
@@ -67,7 +71,8 @@ struct Kv {
     /// Bucket, after a login
     #[arg(long, default_value = "bench")]
     bucket: String,
-    /// Connections; more values, separated by commas, are measured one after the other, here and below
+    /// Connections; several values, separated by commas, are measured in turn, as for depth and
+    /// value bytes
     #[arg(long, value_delimiter = ',', default_value = "16")]
     connections: Vec<usize>,
     /// Requests in flight on each connection
@@ -76,25 +81,26 @@ struct Kv {
     /// Bytes of a value
     #[arg(long, value_delimiter = ',', default_value = "1024")]
     value_bytes: Vec<usize>,
-    /// Requests a second on all connections together; as fast as answers come when not given
+    /// Requests a second on all connections together; without it, each reply is followed by the
+    /// next request at once
     #[arg(long)]
     rate: Option<f64>,
     /// Seconds to measure; 0 only loads
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Different keys: key_000000000000 and on
+    /// Number of keys, from key_000000000000
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
-    /// How keys are drawn
+    /// Distribution of keys
     #[arg(long, value_enum, default_value = "zipfian")]
     popularity: Popularity,
     /// Share of reads, in percent
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     read_percent: u32,
-    /// When a write counts; beyond none it needs a login
+    /// Durability level of writes; other levels than none need a login
     #[arg(long, value_enum, default_value = "none")]
     durability: Durability,
-    /// Do not write all keys first: they are there already
+    /// Do not write all keys first; they must exist already
     #[arg(long)]
     no_load: bool,
     #[command(flatten)]
@@ -110,7 +116,7 @@ enum Popularity {
     Uniform,
 }
 
-/// When a write counts. The numbers are those of the protocol.
+/// Durability level of writes. The numbers are those of the protocol.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 #[value(rename_all = "camelCase")]
 enum Durability {
@@ -143,11 +149,11 @@ struct Cell {
 /// A message for the terminal.
 pub fn bench(options: &Bench) -> Result<(), String> {
     match &options.what {
-        What::Kv(options) => options.run(),
-        What::Ycsb(options) => options.run(),
-        What::Query(options) => options.run(),
-        What::Patterns(options) => options.run(),
-        What::Extract(options) => options.run(),
+        Benchmark::Kv(options) => options.run(),
+        Benchmark::Ycsb(options) => options.run(),
+        Benchmark::Query(options) => options.run(),
+        Benchmark::Patterns(options) => options.run(),
+        Benchmark::Extract(options) => options.run(),
     }
 }
 
@@ -215,7 +221,7 @@ impl Kv {
             return refused("--rate goes from 0.001 to 1000000000");
         }
         if self.durability != Durability::None && self.user.is_none() {
-            return refused("--durability needs a login: give --user and --password");
+            return refused("--durability needs a login: use --user and --password");
         }
         if self.user.is_some() && self.protocol == Protocol::Redis {
             return refused("--user is a login of the memcached protocol: leave it out");
@@ -227,7 +233,7 @@ impl Kv {
     fn with_address(&self) -> Result<Kv, String> {
         let Some(user) = &self.user else {
             return match self.server.contains("://") {
-                true => Err("a node is asked for its ports with a login: give --user".to_owned()),
+                true => Err("a node reports its ports only after a login: use --user".to_owned()),
                 false => Ok(self.clone()),
             };
         };

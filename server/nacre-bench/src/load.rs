@@ -328,7 +328,7 @@ impl Worker<'_> {
     fn take_answers(&mut self, lane: &mut Lane, now: Instant) -> Result<(), String> {
         while let Some(answer) = lane.connection.answer()? {
             let operation =
-                lane.sent.pop_front().ok_or("the server answered what was not asked")?;
+                lane.sent.pop_front().ok_or("the server sent an unexpected response")?;
             match answer {
                 Answer::Done => {
                     let latency = now.saturating_duration_since(operation.begun);

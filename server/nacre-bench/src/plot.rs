@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slower_quantile_lies_higher() {
+    fn a_slower_quantile_is_drawn_higher() {
         let us = [10.0, 20.0, 30.0, 100.0, 1000.0, 5000.0, 90_000.0];
         let svg = svg(&[Curve { label: "16 x 16".into(), us }]);
         let points = svg.split("points=\"").nth(1).unwrap().split('"').next().unwrap();

@@ -17,17 +17,18 @@ const COLUMNS: [&str; 4] = ["clients", "operations", "ops_per_s", "bytes"];
 
 #[derive(Args, Clone, Debug)]
 pub struct Query {
-    /// The statement, which is prepared first; arguments are $1, $2 and on
+    /// The statement, which is prepared first; its arguments are $1, $2, …
     statement: String,
     #[command(flatten)]
     server: Server,
     /// host:port of the query service, for one that no node names
     #[arg(long, hide = true)]
     query: Option<String>,
-    /// An argument, as JSON; may be given more than once. {} in it is a number, drawn again each time
+    /// An argument, as JSON; may be given more than once. {} in it is replaced by a random number
+    /// for each request
     #[arg(long)]
     argument: Vec<String>,
-    /// Numbers are drawn from 0 up to this one, without it
+    /// Exclusive upper bound of the random numbers
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     numbers: u64,
     /// Clients, each with one request in flight
@@ -36,10 +37,10 @@ pub struct Query {
     /// Seconds to measure
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// How fresh indexes must be: not_bounded or request_plus
+    /// Scan consistency: not_bounded or request_plus
     #[arg(long, default_value = "not_bounded")]
     scan_consistency: String,
-    /// Do not prepare: the text is sent each time
+    /// Do not prepare the statement; send its text each time
     #[arg(long)]
     adhoc: bool,
     #[command(flatten)]
@@ -47,7 +48,7 @@ pub struct Query {
 }
 
 /// Latencies of one client, and the total size of its answers in bytes.
-type Seen = (Histogram<u64>, u64);
+type ClientResult = (Histogram<u64>, u64);
 
 impl Query {
     pub fn run(&self) -> Result<(), String> {
@@ -110,7 +111,7 @@ impl Query {
         address: &str,
         what: &str,
         until: Instant,
-    ) -> Result<Seen, String> {
+    ) -> Result<ClientResult, String> {
         let mut client = self.connect(address)?;
         let mut random = StdRng::seed_from_u64(number as u64);
         let (mut latencies, mut bytes) = (latencies()?, 0);

@@ -222,8 +222,8 @@ const BUSY: [u16; 4] = [
 ];
 
 fn memcached(input: &[u8]) -> Result<Option<(Answer, usize)>, String> {
-    let frame =
-        decode(input).map_err(|error| format!("the server's answer is no frame: {error}"))?;
+    let frame = decode(input)
+        .map_err(|error| format!("the server's response is not a valid frame: {error}"))?;
     Ok(frame.map(|(frame, length)| {
         let answer = match frame.vbid {
             0 => Answer::Done,
@@ -257,7 +257,7 @@ fn redis(input: &[u8]) -> Result<Option<(Answer, usize)>, String> {
             let whole = length + bytes as usize + 2;
             Ok((input.len() >= whole).then_some((Answer::Done, whole)))
         }
-        _ => Err("the server's answer is none of RESP".into()),
+        _ => Err("the server's response is not RESP".into()),
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_failures_are_told_from_refusals() {
+    fn temporary_failures_and_refusals_are_distinguished() {
         let frame = |status: u16| {
             let mut bytes = [0; 24];
             bytes[0] = 0x81;

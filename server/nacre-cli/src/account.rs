@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_role_is_shown_as_it_is_written() {
+    fn roles_are_shown_in_their_input_form() {
         assert_eq!(role(&json!({"role": "admin"})), "admin");
         let of = json!({"role": "data_reader", "bucket_name": "b", "scope_name": "s"});
         assert_eq!(role(&of), "data_reader[b:s]");

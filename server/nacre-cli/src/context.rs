@@ -32,13 +32,14 @@ enum Action {
     Add {
         /// Name
         name: String,
-        /// Keep the password in the file, which only you can read; otherwise each command asks for it
+        /// Save the password in the file, which only you can read; otherwise each command asks for
+        /// it
         #[arg(long)]
         save_password: bool,
         #[command(flatten)]
         server: Box<Server>,
     },
-    /// Make a context the one that commands use
+    /// Make a context the current one
     Use {
         /// Name
         name: String,

@@ -61,7 +61,7 @@ enum Action {
         /// Keys that begin with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
-        /// Keys at most
+        /// Maximum number of keys
         #[arg(long, default_value_t = 100)]
         limit: u64,
         #[command(flatten)]
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_of_a_prefix_stand_for_themselves() {
+    fn characters_of_a_prefix_are_literal() {
         assert_eq!(like(""), "%");
         assert_eq!(like("a_1%"), "a\\_1\\%%");
     }

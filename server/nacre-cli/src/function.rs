@@ -41,17 +41,17 @@ enum Action {
         /// Name
         name: String,
     },
-    /// Stop a function, which forgets how far it was
+    /// Stop a function and discard its progress
     Undeploy {
         /// Name
         name: String,
     },
-    /// Stop a function, which goes on where it was when it is resumed
+    /// Pause a function; `resume` continues where it stopped
     Pause {
         /// Name
         name: String,
     },
-    /// Have a paused function go on
+    /// Resume a paused function
     Resume {
         /// Name
         name: String,

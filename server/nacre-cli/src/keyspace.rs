@@ -52,10 +52,10 @@ enum BucketAction {
         /// Replicas of each document
         #[arg(long, default_value_t = 0, value_name = "N")]
         replicas: u8,
-        /// Where documents are kept
+        /// Storage type
         #[arg(long, value_enum, default_value = "persistent")]
         kind: BucketKind,
-        /// Keep every version of documents for so many seconds, and not only the newest
+        /// Keep every version of a document for so many seconds, not only the newest
         #[arg(long, default_value_t = 0, value_name = "SECONDS")]
         history: u64,
         /// Allow `nacre bucket flush`
@@ -78,7 +78,7 @@ enum BucketAction {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Have the nodes reclaim the disk space of old versions
+    /// Compact the files of a bucket, which frees the disk space of old versions
     Compact {
         /// Name
         name: String,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Option of commands that read.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Format {
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value = "table", value_name = "FORM")]
     output: Form,
 }

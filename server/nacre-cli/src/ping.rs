@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Options {
     #[command(flatten)]
     server: Server,
-    /// Wait up to so many seconds until management, keys and queries answer
+    /// Wait up to so many seconds until the management, key-value and query services respond
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub struct Options {
 }
 
 /// The answer of a service.
-struct Answered {
+struct ServiceAnswer {
     service: &'static str,
     /// The address; empty if unknown.
     address: String,
@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     };
     let mut listing = Listing::new(&["service", "address", "status", "ms"]);
     let mut failure = None;
-    for Answered { service, address, outcome } in answers {
+    for ServiceAnswer { service, address, outcome } in answers {
         let (status, ms) = match outcome {
             Ok(elapsed) => ("ok".to_owned(), Value::from(millis(elapsed))),
             Err(error) => (failure.get_or_insert(error).reason.clone(), Value::Null),
@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 pub struct Health {
     #[command(flatten)]
     server: Server,
-    /// Fail unless clients can be sent to the node, and not only if it does not answer
+    /// Fail unless the node can serve clients, not only if it does not respond
     #[arg(long)]
     ready: bool,
 }
@@ -102,12 +102,12 @@ fn millis(elapsed: Duration) -> f64 {
     (elapsed.as_secs_f64() * 1e5).round() / 1e2
 }
 
-fn ping(server: &Server) -> Vec<Answered> {
+fn ping(server: &Server) -> Vec<ServiceAnswer> {
     let address = server.address().map(ToString::to_string).unwrap_or_default();
     let begun = Instant::now();
     let management = server.call("GET", "/pools/default", b"").map(|_| begun.elapsed());
     let is_up = management.is_ok();
-    let mut answers = vec![Answered { service: "management", address, outcome: management }];
+    let mut answers = vec![ServiceAnswer { service: "management", address, outcome: management }];
     // Without management, the addresses of the other services are unknown.
     if !is_up {
         return answers;
@@ -116,10 +116,10 @@ fn ping(server: &Server) -> Vec<Answered> {
     let address = keys.as_ref().map(|keys| keys.address.clone()).unwrap_or_default();
     let begun = Instant::now();
     let outcome = keys.and_then(|_| server.open_keys()).map(|()| begun.elapsed());
-    answers.push(Answered { service: "keys", address, outcome });
+    answers.push(ServiceAnswer { service: "keys", address, outcome });
     let address = server.queries().unwrap_or_default();
     let begun = Instant::now();
     let outcome = statement::rows(server, "SELECT RAW 1", &[]).map(|_| begun.elapsed());
-    answers.push(Answered { service: "queries", address, outcome });
+    answers.push(ServiceAnswer { service: "queries", address, outcome });
     answers
 }

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_told_that_something_is_not_there_takes_it_for_unknown() {
+    fn only_a_not_found_response_means_unknown() {
         let server = Server::new("http://n", "u", "p").unwrap();
         let said = |status| server.is_there(status, &json!({"errors": {"_": "why"}}));
         assert_eq!(said(200), Ok(true));

@@ -21,7 +21,7 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Create a token of your own, and print it: it is shown this once
+    /// Create a token for yourself and print it; it is shown only once
     Create {
         /// Name for people, such as the program that gets the token
         name: String,

@@ -35,7 +35,8 @@ pub struct Options {
     /// Private key of the certificate, in PEM
     #[arg(long, env = "NACRE_EDGE_TLS_KEY", requires = "tls_certificate", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Take passwords and documents that cross a network as they are: an address of the network without TLS
+    /// Accept unencrypted passwords and documents from other machines: an address of the network
+    /// without TLS
     #[arg(long, env = "NACRE_EDGE_ALLOW_PLAIN")]
     pub(crate) allow_plain: bool,
     /// Names by which browsers may reach the gateway, in addition to addresses and localhost, separated by commas; `*` allows any name.

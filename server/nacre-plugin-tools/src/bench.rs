@@ -9,22 +9,22 @@ use std::path::PathBuf;
 /// Options of `nacre plugin bench`.
 #[derive(Args, Clone, Debug)]
 pub struct Bench {
-    /// A project, or the package built of it
+    /// A project or its package
     #[arg(default_value = ".")]
     package: PathBuf,
-    /// Documents to feed: a JSON array, or one object a line
+    /// Documents to process: a JSON array, or one object per line
     #[arg(long)]
     documents: PathBuf,
-    /// How many to feed in all, the same again and again under other keys
+    /// Total number of documents; the input is repeated under other keys
     #[arg(long, default_value_t = 20_000)]
     count: usize,
-    /// Documents of one call
+    /// Documents per call
     #[arg(long, default_value_t = 256)]
     batch: usize,
     /// Configuration for the plugin, JSON
     #[arg(long, default_value = "{}")]
     config: String,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }

@@ -22,7 +22,7 @@ pub struct Dev {
     /// End after the first deployment
     #[arg(long)]
     once: bool,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_wasi_reaches_nothing_but_the_memory() {
+    fn the_substitute_for_wasi_accesses_only_memory() {
         let mut imports = Vec::new();
         for payload in wasmparser::Parser::new(0).parse_all(WASI) {
             if let wasmparser::Payload::ImportSection(section) = payload.unwrap() {

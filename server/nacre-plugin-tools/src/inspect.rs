@@ -8,10 +8,10 @@ use std::path::PathBuf;
 /// Options of `nacre plugin inspect`.
 #[derive(Args, Clone, Debug)]
 pub struct Inspect {
-    /// A project, or the package built of it
+    /// A project or its package
     #[arg(default_value = ".")]
     package: PathBuf,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }

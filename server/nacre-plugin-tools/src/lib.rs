@@ -27,17 +27,17 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Begin a project
+    /// Create a project
     New(new::New),
-    /// Make a package of a project
+    /// Build the package of a project
     Build(project::Build),
-    /// Play the scripts of a project in the host that a node runs
+    /// Run the test scripts of a project in the plugin host of a node
     Test(test::Test),
-    /// Test and deploy a project at each change of its files, and show what the plugin says
+    /// Test and deploy a project at each change of its files, and show the plugin's log
     Dev(dev::Dev),
-    /// Measure what documents cost a plugin
+    /// Measure how much time and memory a plugin needs for documents
     Bench(bench::Bench),
-    /// Show what a package is and wants
+    /// Show the manifest of a package and the rights that it requests
     Inspect(inspect::Inspect),
     /// Upload a package and deploy it, or upgrade what is deployed
     Deploy(remote::Deploy),
@@ -45,25 +45,26 @@ enum Action {
     List(remote::All),
     /// Show which packages the cluster has, or remove one
     Packages(remote::Packages),
-    /// Show each second what deployments, views and indexes do; q ends it
+    /// Show the activity of deployments, views and indexes each second; q quits
     Top(remote::All),
-    /// Show what a deployment has logged, and which documents failed
+    /// Show the log of a deployment and the documents that failed
     Logs(remote::Named),
-    /// Save a call that failed, so that `test --replay` makes it again
+    /// Save a call that failed, so that `test --replay` can repeat it
     Capsule(remote::OneCapsule),
-    /// Show where the calls of a deployment spend their time, a line for each stack: flame graphs are drawn of such
+    /// Show where the calls of a deployment spend their time, one line for each stack, as input for
+    /// flame graphs
     Profile(remote::Profile),
-    /// Take no more documents; requests are still answered
+    /// Pause a deployment: it processes no documents, but still answers requests
     Pause(remote::Named),
-    /// Go on after a pause
+    /// Resume a paused deployment
     Resume(remote::Named),
-    /// Build the state again, from where it has begun or from elsewhere, next to the present one
+    /// Rebuild the state from its first position or another one, next to the current state
     Replay(remote::Replay),
-    /// End a deployment and remove its state
+    /// Remove a deployment and its state
     Undeploy(remote::Named),
-    /// Compile the shipped plugins for this machine, so that nodes with this cache need not
+    /// Compile the shipped plugins for this machine, for nodes that use this cache
     Compile {
-        /// The folder that `nacre serve` is given by the same name
+        /// Folder for compiled plugins, the same as for `nacre serve`
         #[arg(long, env = "NACRE_PLUGIN_CACHE")]
         plugin_cache: PathBuf,
     },

@@ -42,12 +42,12 @@ enum World {
 /// Options of `nacre plugin new`.
 #[derive(Args, Clone, Debug)]
 pub struct New {
-    /// Name of the plugin, and of the folder that is made
+    /// Name of the plugin and of the new folder
     name: String,
-    /// What it is for
+    /// World of the plugin
     #[arg(long, value_enum, default_value = "service")]
     world: World,
-    /// What it is written in (default: js for services, rust for the others)
+    /// Programming language (default: js for services, rust for the others)
     #[arg(long, value_enum)]
     lang: Option<Language>,
 }

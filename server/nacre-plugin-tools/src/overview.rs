@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_counted_with_what_was_skipped() {
+    fn failures_are_counted_with_skipped_documents() {
         assert_eq!(failed(&json!({"document_errors": 361, "dead_letter_count": 2})), "363");
         assert_eq!(failed(&json!({"state": "ready"})), "-");
     }

@@ -52,7 +52,7 @@ pub struct Build {
     /// The folder with plugin.toml
     #[arg(default_value = ".")]
     project: PathBuf,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }
@@ -86,7 +86,7 @@ pub fn package(path: &Path) -> Result<Package, String> {
     if !path.join("plugin.toml").exists() {
         let path = path.display();
         return Err(format!(
-            "{path} is no project: it has no plugin.toml; `nacre plugin new` begins one"
+            "{path} is not a project: it has no plugin.toml; `nacre plugin new` creates one"
         ));
     }
     let manifest_text = String::from_utf8(read(&path.join("plugin.toml"))?)
@@ -213,7 +213,7 @@ fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
         )?;
         run(
             Command::new(tools.join("pip")).args(["install", "--quiet", COMPONENTIZE_PY]),
-            "install what makes components of Python",
+            "install the tools that build components from Python",
         )?;
     }
     let wit = project.join("wit");

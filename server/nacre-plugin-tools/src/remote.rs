@@ -25,7 +25,7 @@ pub struct Named {
 /// Options of `nacre plugin replay`.
 #[derive(Args, Clone, Debug)]
 pub struct Replay {
-    /// Where to begin: everything, now, or a last_seq of changes (default: where it has begun)
+    /// First position: everything, now, or a last_seq of changes (default: the previous one)
     #[arg(long)]
     since: Option<String>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct Replay {
 /// Options of `nacre plugin profile`.
 #[derive(Args, Clone, Debug)]
 pub struct Profile {
-    /// How long to look, in seconds
+    /// Seconds to sample
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct Profile {
 pub struct OneCapsule {
     #[command(flatten)]
     deployment: Named,
-    /// Which one, as `logs` tells them (default: the newest)
+    /// ID of the failed call, as `logs` shows it (default: the newest)
     id: Option<String>,
     /// The file to write (default: the deployment and the id, ending with .json)
     #[arg(long)]
@@ -81,27 +81,29 @@ pub struct Packages {
 /// Options of `nacre plugin deploy`.
 #[derive(Args, Clone, Debug)]
 pub struct Deploy {
-    /// A project, or the package built of it
+    /// A project or its package
     package: PathBuf,
-    /// Name of the deployment (default: that of the package)
+    /// Name of the deployment (default: the name of the package)
     #[arg(long)]
     name: Option<String>,
-    /// Bucket whose documents it takes; functions have none
+    /// Bucket whose documents it processes; functions have none
     #[arg(long)]
     bucket: Option<String>,
-    /// Scope (default: all of the bucket)
+    /// Scope (default: all scopes of the bucket)
     #[arg(long, requires = "bucket")]
     scope: Option<String>,
-    /// Collection (default: all of the scope)
+    /// Collection (default: all collections of the scope)
     #[arg(long, requires = "scope")]
     collection: Option<String>,
-    /// Where to begin: everything, now, or a last_seq of changes (default: where it has begun, or everything)
+    /// First position: everything, now, or a last_seq of changes (default: the first position of
+    /// the existing deployment, else everything)
     #[arg(long)]
     since: Option<String>,
     /// Configuration for the plugin, JSON
     #[arg(long, default_value = "{}")]
     config: String,
-    /// What it may do, as kv:read=scope.collection, kv:write=… or http-out=host; may be given several times
+    /// A right to grant, as kv:read=scope.collection, kv:write=… or http-out=host; may be given
+    /// several times
     #[arg(long = "grant", value_name = "GRANT")]
     grants: Vec<String>,
     #[command(flatten)]
@@ -123,7 +125,7 @@ fn until_it_runs(server: &Server, path: &str) -> Result<Result<(), String>, Stri
         let newest = if status["building"].is_null() { &status } else { &status["building"] };
         match newest["state"].as_str() {
             Some("failed") => {
-                let reason = newest["reason"].as_str().unwrap_or("nobody knows why");
+                let reason = newest["reason"].as_str().unwrap_or("unknown reason");
                 return Ok(Err(reason.to_owned()));
             }
             Some("loading") if std::time::Instant::now() < end => {
@@ -146,7 +148,7 @@ fn grants(texts: &[String]) -> Result<Value, String> {
             "http-out" => &mut http_out,
             _ => {
                 return Err(format!(
-                    "{text:?} is no grant: kv:read=scope.collection, kv:write=scope.collection or http-out=host"
+                    "{text:?} is not a grant: write kv:read=scope.collection, kv:write=scope.collection or http-out=host"
                 ));
             }
         };
@@ -228,7 +230,10 @@ fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
         serde_json::from_value(grants.clone()).map_err(|error| error.to_string())?;
     let missing = manifest.capabilities.missing_from(&granted);
     if !missing.is_empty() {
-        return Err(format!("the plugin wants to {}: grant that", missing.join(", and to ")));
+        return Err(format!(
+            "the plugin requires the right to {}: grant it",
+            missing.join(", and to ")
+        ));
     }
     manifest.capabilities.check_grants(&granted)
 }

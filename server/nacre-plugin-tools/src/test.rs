@@ -19,13 +19,13 @@ pub struct Test {
     /// The folder with plugin.toml
     #[arg(default_value = ".")]
     project: PathBuf,
-    /// Take what comes as what is expected from now on
+    /// Replace the expected output by the actual output
     #[arg(long)]
     update: bool,
-    /// Make the failed call of a capsule again, in place of the scripts
+    /// Repeat the failed call of a capsule, in place of the scripts
     #[arg(long, value_name = "CAPSULE")]
     replay: Option<PathBuf>,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }
@@ -182,7 +182,7 @@ fn replay_capsule(plugin: &Plugin, path: &Path) -> Result<(), String> {
     let text =
         std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let capsule: Capsule = serde_json::from_slice(&text)
-        .map_err(|error| format!("{} is no capsule: {error}", path.display()))?;
+        .map_err(|error| format!("{} is not a capsule: {error}", path.display()))?;
     println!("then: {}", capsule.reason);
     match replay(plugin, &capsule) {
         Ok(()) => {

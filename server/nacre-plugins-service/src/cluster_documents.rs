@@ -117,7 +117,7 @@ impl Documents for ClusterDocuments {
                 .iter()
                 .any(|gathered| !matches!(gathered.reply, Ok(PluginReply::Stored(true))))
             {
-                return Err(KvError::Temporary("what was written is not on disk yet".into()));
+                return Err(KvError::Temporary("the write is not on disk yet".into()));
             }
         }
         // Later writes by a reader remain for the next call.

@@ -21,8 +21,10 @@ impl Runtime {
     pub fn new(plugin: Plugin) -> Result<Runtime, String> {
         let description = plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
         let description: serde_json::Value = serde_json::from_str(&description).unwrap_or_default();
-        let state_version =
-            description["state_version"].as_str().ok_or("it has no state_version")?.to_owned();
+        let state_version = description["state_version"]
+            .as_str()
+            .ok_or("the manifest has no state_version")?
+            .to_owned();
         Ok(Runtime { plugin, state_version })
     }
 }

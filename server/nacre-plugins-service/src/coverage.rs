@@ -37,7 +37,7 @@ impl Coverage {
     }
 
     /// Reports that a vBucket enters the state. Readers cannot rely on it yet.
-    pub fn comes(&self, vbid: Vbid) {
+    pub fn enter(&self, vbid: Vbid) {
         let mut known = self.0.lock();
         if known.absent.contains(vbid) {
             known.changes += 1;
@@ -46,7 +46,7 @@ impl Coverage {
     }
 
     /// Reports that a vBucket is in the state and can be read from seqno `owed` on.
-    pub fn has(&self, vbid: Vbid, owed: Seqno) {
+    pub fn cover(&self, vbid: Vbid, owed: Seqno) {
         let mut known = self.0.lock();
         known.changes += 1;
         known.owed[vbid.index()] = Some(owed);
@@ -56,7 +56,7 @@ impl Coverage {
     }
 
     /// Reports that a vBucket begins to leave the state.
-    pub fn leaves(&self, vbid: Vbid) {
+    pub fn begin_removal(&self, vbid: Vbid) {
         let mut known = self.0.lock();
         if known.owed[vbid.index()].take().is_some() {
             known.changes += 1;
@@ -64,8 +64,8 @@ impl Coverage {
         }
     }
 
-    /// Reports that a vBucket that [left](Coverage::leaves) is completely removed from the state.
-    pub fn lacks(&self, vbid: Vbid) {
+    /// Reports that a vBucket that [left](Coverage::begin_removal) is completely removed from the state.
+    pub fn finish_removal(&self, vbid: Vbid) {
         let mut known = self.0.lock();
         if !known.absent.contains(vbid) {
             known.changes += 1;
@@ -111,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn a_vbucket_counts_once_all_that_it_came_with_is_there() {
+    fn a_vbucket_is_covered_once_all_its_history_is_processed() {
         let (coverage, processed) = (Coverage::new(4), Watermarks::new(4));
         assert_eq!(coverage.covers(&set(&[0]), &processed), None, "nobody has looked");
-        coverage.has(Vbid(0), Seqno::ZERO);
-        coverage.has(Vbid(1), Seqno(7));
+        coverage.cover(Vbid(0), Seqno::ZERO);
+        coverage.cover(Vbid(1), Seqno(7));
         assert!(coverage.covers(&set(&[0]), &processed).is_some());
         assert_eq!(coverage.covers(&set(&[0, 1]), &processed), None);
         processed.raise(Vbid(1), Seqno(7));
@@ -126,31 +126,31 @@ mod tests {
     #[test]
     fn a_state_is_exact_once_the_others_were_seen_to_be_absent() {
         let (coverage, processed) = (Coverage::new(3), Watermarks::new(3));
-        coverage.has(Vbid(0), Seqno::ZERO);
-        coverage.lacks(Vbid(1));
+        coverage.cover(Vbid(0), Seqno::ZERO);
+        coverage.finish_removal(Vbid(1));
         let covered = coverage.covers(&set(&[0]), &processed).unwrap();
         assert!(!covered.is_exact, "of the last nothing is known");
-        coverage.lacks(Vbid(2));
+        coverage.finish_removal(Vbid(2));
         assert!(!coverage.is_still(covered));
         let covered = coverage.covers(&set(&[0]), &processed).unwrap();
         assert!(covered.is_exact);
-        coverage.lacks(Vbid(2));
+        coverage.finish_removal(Vbid(2));
         assert!(coverage.is_still(covered), "nothing new");
-        coverage.comes(Vbid(2));
+        coverage.enter(Vbid(2));
         let coming = coverage.covers(&set(&[0]), &processed).unwrap();
         assert!(!coming.is_exact && !coverage.is_still(covered), "some of it may be there");
         assert_eq!(coverage.covers(&set(&[0, 2]), &processed), None, "and some of it may not");
-        coverage.leaves(Vbid(2));
-        coverage.lacks(Vbid(2));
-        coverage.has(Vbid(1), Seqno::ZERO);
-        coverage.leaves(Vbid(1));
+        coverage.begin_removal(Vbid(2));
+        coverage.finish_removal(Vbid(2));
+        coverage.cover(Vbid(1), Seqno::ZERO);
+        coverage.begin_removal(Vbid(1));
         let leaving = coverage.covers(&set(&[0]), &processed).unwrap();
         assert!(!leaving.is_exact, "it is still there");
         assert_eq!(coverage.covers(&set(&[0, 1]), &processed), None);
-        coverage.lacks(Vbid(1));
+        coverage.finish_removal(Vbid(1));
         let covered = coverage.covers(&set(&[0]), &processed).unwrap();
         assert!(covered.is_exact && !coverage.is_still(leaving));
-        coverage.has(Vbid(2), Seqno::ZERO);
+        coverage.cover(Vbid(2), Seqno::ZERO);
         assert!(!coverage.is_still(covered));
         assert!(!coverage.covers(&set(&[0]), &processed).unwrap().is_exact);
     }

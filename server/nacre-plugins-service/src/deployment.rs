@@ -1,10 +1,10 @@
 //! A running deployment: its progress, its health, and answers from its state.
 
 use super::coverage::Coverage;
+use super::history::Range;
 use super::kind::Share;
 use super::part::Missing;
-use super::past::Range;
-use super::places::Others;
+use super::places::FurthestNodes;
 use super::replay::{Replay, Replays};
 use super::spec::Spec;
 use nacre_bucket::{Bucket, Watermarks};
@@ -60,11 +60,11 @@ pub struct Deployment {
     /// The last seqno of each vBucket that the state reflects.
     pub processed: Watermarks,
     /// Reports of other nodes about their progress since the feed last checked.
-    pub(super) others: Mutex<Others>,
+    pub(super) others: Mutex<FurthestNodes>,
     /// The vBuckets that the state should have.
     pub(super) coverage: Coverage,
     /// vBuckets that this node served when the deployment was created, so no client has read them yet; `None` for all.
-    news_of: Option<Vbids>,
+    served_when_announced: Option<Vbids>,
     /// For a partitioned index: the history branch that it has read of each vBucket.
     pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
@@ -92,7 +92,7 @@ impl Deployment {
         spec: Spec,
         lanes: &[Partition],
         progress: Progress,
-        news_of: Option<Vbids>,
+        served_when_announced: Option<Vbids>,
     ) -> Deployment {
         let feeds = match progress {
             Progress::Running => true,
@@ -108,7 +108,7 @@ impl Deployment {
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             others: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
-            news_of,
+            served_when_announced,
             branches: Mutex::default(),
             progress: Mutex::new(progress),
             asked: AtomicU64::new(0),
@@ -166,7 +166,7 @@ impl Deployment {
     /// Returns true if the deployment was created while this node served the vBucket; it then started empty, and no client
     /// has read from it.
     pub(super) fn was_news_of(&self, vbid: Vbid) -> bool {
-        self.news_of.as_ref().is_none_or(|vbids| vbids.contains(vbid))
+        self.served_when_announced.as_ref().is_none_or(|vbids| vbids.contains(vbid))
     }
 
     /// Returns the package version; empty for shipped components.
@@ -252,7 +252,7 @@ impl Deployment {
     }
 
     /// Takes over the log lines of an earlier deployment.
-    pub(super) fn remember(&self, before: &Deployment) {
+    pub(super) fn adopt_log(&self, before: &Deployment) {
         *self.earlier_log.lock() = before.status().log;
     }
 
@@ -290,11 +290,11 @@ impl Deployment {
 
     /// Writes the state that a lane has held back, or removes the state together with those of the other lanes if it was
     /// given up.
-    pub(super) fn leave(&self, partition: &mut Partition) {
+    pub(super) fn close(&self, partition: &mut Partition) {
         if let Some((reason, limit_bytes)) = self.given_up.get() {
             partition.abandon(reason, *limit_bytes);
         } else if let Err(error) = partition.sync() {
-            tracing::warn!("{error}: it will be built from what was stored before");
+            tracing::warn!("{error}: it will be built from the last stored state");
         }
     }
 
@@ -353,7 +353,7 @@ impl Deployment {
                 break;
             }
         }
-        self.goes_on()
+        self.require_running()
     }
 
     /// Waits until the state reflects each listed vBucket up to its seqno.
@@ -365,14 +365,14 @@ impl Deployment {
         let known = |(vbid, _): &&(Vbid, Seqno)| vbid.0 < self.bucket.vbucket_count();
         for (vbid, seqno) in wanted.iter().filter(known) {
             if !self.processed.reached(*vbid, *seqno, || self.is_ended()).await {
-                return self.goes_on();
+                return self.require_running();
             }
         }
-        self.goes_on()
+        self.require_running()
     }
 
     /// Returns the reason if the deployment is not running.
-    fn goes_on(&self) -> Result<(), String> {
+    fn require_running(&self) -> Result<(), String> {
         match self.progress() {
             Progress::Running => Ok(()),
             Progress::Paused => Err("it is paused".into()),
@@ -421,7 +421,7 @@ impl Deployment {
     }
 
     /// Marks a request for new changes as noticed by a lane, before it looks for them.
-    pub(super) fn hear(&self, lane: usize) {
+    pub(super) fn accept_update_request(&self, lane: usize) {
         self.asked.fetch_and(!(1 << lane), Ordering::AcqRel);
     }
 

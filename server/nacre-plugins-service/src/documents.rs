@@ -371,7 +371,7 @@ fn error(refusal: &Refusal) -> KvError {
         Refusal::Exists => KvError::Exists,
         Refusal::Locked => KvError::Locked,
         Refusal::TooBig => KvError::TooLarge,
-        Refusal::NotANumber => KvError::Invalid("the document is no number".into()),
+        Refusal::NotANumber => KvError::Invalid("the document is not a number".into()),
         Refusal::NotActive | Refusal::NoLease => KvError::Elsewhere,
         Refusal::Subdoc { failure, .. } => KvError::Path(path_failure(*failure)),
         other => KvError::Temporary(format!("the vBucket does not take it: {other:?}")),
@@ -449,7 +449,7 @@ impl Documents for BucketDocuments {
             while ticket.outcome().is_none() {
                 let now_ns = self.platform.now().monotonic_ns;
                 let Some(left) = deadline_ns.checked_sub(now_ns).filter(|left| *left > 0) else {
-                    return Err(KvError::Temporary("what was written is not on disk yet".into()));
+                    return Err(KvError::Temporary("the write is not on disk yet".into()));
                 };
                 signal.wait_at_most(Duration::from_nanos(left));
             }

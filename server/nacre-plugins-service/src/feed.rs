@@ -3,7 +3,7 @@
 use super::deployment::{is_in_subset, keep_capsules};
 use super::following::Following;
 use super::functions;
-use super::past::next_portion;
+use super::history::next_portion;
 use super::replay::Replaying;
 use super::retrying::Retrying;
 use super::spec::Selection;
@@ -117,7 +117,7 @@ impl Feed {
                 // A new deployment answers from the part that it has so far. An older one has already answered from complete
                 // vBuckets where they were served, so it must catch up first.
                 let owed = if deployment.was_news_of(vbid) { Seqno::ZERO } else { high };
-                deployment.coverage.has(vbid, owed);
+                deployment.coverage.cover(vbid, owed);
             }
         }
         let beginning = Some(bucket.served_seqnos());
@@ -223,7 +223,7 @@ impl Feed {
     /// Removes history beyond `to` from the state. Readers do not see the vBucket until it is read again.
     fn roll_back(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
         if !self.deployment.spec.keeps_places() {
-            self.deployment.coverage.leaves(vbid);
+            self.deployment.coverage.begin_removal(vbid);
         }
         self.partition.rollback(vbid, to)
     }
@@ -240,8 +240,8 @@ impl Feed {
         if !self.deployment.coverage.is_known(vbid) {
             // Readers may expect everything that this copy has when it begins to serve; before that it may have little.
             match self.bucket.active_high_seqno(vbid) {
-                Some(high) => self.deployment.coverage.has(vbid, high),
-                None => self.deployment.coverage.comes(vbid),
+                Some(high) => self.deployment.coverage.cover(vbid, high),
+                None => self.deployment.coverage.enter(vbid),
             }
         }
         Ok(true)
@@ -333,13 +333,13 @@ impl Feed {
             batch.documents.retain(|(of, _)| *of != vbid);
             batch.progress.remove(&vbid);
         }
-        self.let_go(vbid);
+        self.stop_serving(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         let is_kept = self.deployment.spec.keeps_places();
         if !is_kept && self.partition.progress(vbid).seqno > Seqno::ZERO {
             self.partition.rollback(vbid, ResumePoint::default())?;
         }
-        self.deployment.coverage.lacks(vbid);
+        self.deployment.coverage.finish_removal(vbid);
         Ok(())
     }
 
@@ -367,7 +367,7 @@ impl Feed {
     fn pause(&mut self) -> Option<Next> {
         let pace = self.deployment.spec.pace()?;
         if self.is_following || self.deployment.is_asked(self.lane) {
-            self.deployment.hear(self.lane);
+            self.deployment.accept_update_request(self.lane);
             self.is_following = true;
             return None;
         }
@@ -415,7 +415,7 @@ impl Feed {
     fn rebuild(&mut self) -> Next {
         self.rebuilds += 1;
         for vbid in self.deployment.vbids_of(self.lane) {
-            self.deployment.coverage.leaves(vbid);
+            self.deployment.coverage.begin_removal(vbid);
         }
         if let Err(error) = self.partition.clear() {
             self.deployment.end(Progress::Failed(error.to_string()));
@@ -428,7 +428,7 @@ impl Feed {
             if !self.deployment.spec.keeps_places()
                 && let Some(high) = self.bucket.active_high_seqno(vbid)
             {
-                self.deployment.coverage.has(vbid, high);
+                self.deployment.coverage.cover(vbid, high);
             }
             self.dirty.mark(vbid);
         }
@@ -566,12 +566,12 @@ impl Feed {
             Err(error) => {
                 if error.is_retryable() {
                     let taken = self.partition.taken();
-                    self.replaying.given_in_part(&self.deployment.replays, batch, taken);
+                    self.replaying.mark_partly_processed(&self.deployment.replays, batch, taken);
                 }
                 return Err(Failure::Plugin(error));
             }
         }
-        self.replaying.given(&self.deployment.replays, batch.documents.len());
+        self.replaying.mark_processed(&self.deployment.replays, batch.documents.len());
         self.deployment.set_status(self.lane, self.partition.status());
         Ok(true)
     }
@@ -596,9 +596,9 @@ impl Feed {
         let due = due.map(|due_us| due_us.saturating_sub(now.unix_ns / 1000) * 1000);
         // Without a lease, timers stay due.
         let due = due.map(|ns| if self.has_lease() { ns } else { ns.max(LEASE_INTERVAL_NS) });
-        let tell = self.tells_at_ns().map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
+        let report = self.next_report_ns().map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
         let sync = self.sync_at_ns.map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
-        let next = due.into_iter().chain(tell).chain(sync).min();
+        let next = due.into_iter().chain(report).chain(sync).min();
         next.map_or(Next::Wait, |nanoseconds| Next::After(Duration::from_nanos(nanoseconds)))
     }
 
@@ -715,7 +715,7 @@ impl Task for Feed {
                 Next::After(BUSY_INTERVAL)
             }
             Err(Failure::Plugin(error @ Error::Fatal { .. })) if self.rebuilds < REBUILDS_MAX => {
-                tracing::warn!("{error}: building it anew");
+                tracing::warn!("{error}: rebuilding it");
                 self.rebuild()
             }
             Err(failure) => {
@@ -742,9 +742,10 @@ impl Task for Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.deployment.end(Progress::Failed("the node could not go on: see its log".into()));
+            self.deployment
+                .end(Progress::Failed("the node could not continue: see its log".into()));
         } else {
-            self.deployment.leave(&mut self.partition);
+            self.deployment.close(&mut self.partition);
         }
         self.bucket.listeners.remove(&self.dirty);
         for stream in self.streams.drain(..).flatten() {
@@ -763,7 +764,7 @@ mod tests {
 
     /// A state that may continue with a history that ends at its seqno has all of that history, so no reader waits for more.
     #[test]
-    fn a_state_that_goes_on_at_the_end_of_history_is_consistent_there() {
+    fn a_state_that_resumes_at_the_end_of_history_is_consistent() {
         let log = FailoverLog::from_entries(vec![(VbUuid(1), Seqno(0))]).unwrap();
         for (seqno, start, end) in (0..6).flat_map(|seqno| {
             (0..=seqno).flat_map(move |start| (seqno..8).map(move |end| (seqno, start, end)))

@@ -2,7 +2,7 @@
 //! and how far each node is. [`super::places`] has the messages.
 
 use super::feed::Feed;
-use super::places::{Copier, Heard};
+use super::places::{Copier, PlaceReports};
 use nacre_dcp::ResumePoint;
 use nacre_node::scatter_gather::UNREACHED_PATIENCE;
 use nacre_sandbox::Error;
@@ -14,7 +14,7 @@ const TELL_NS: u64 = 1_000_000_000;
 /// Interval of reports about all vBuckets, in nanoseconds: a node may have missed a report, or have new copies.
 const TELL_ALL_NS: u64 = 10_000_000_000;
 /// Lifetime of reports from other nodes, in nanoseconds.
-const HEARD_NS: u64 = 50_000_000;
+const REPORTS_NS: u64 = 50_000_000;
 /// Maximum time for another node to finish with a vBucket that it has lost, in nanoseconds; longer than a handler can
 /// run.
 pub(super) const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
@@ -27,7 +27,7 @@ pub(super) struct Following {
     tell_all_at_ns: u64,
     copier: Copier,
     /// Reports of other nodes, and when to ask again.
-    heard: Option<(u64, Heard)>,
+    reports: Option<(u64, PlaceReports)>,
     /// The time since when the feed waits for another node, by vBucket.
     waits_since_ns: BTreeMap<Vbid, u64>,
 }
@@ -48,36 +48,36 @@ impl Feed {
                 return Ok(Some(own.point));
             }
             // Another node has served it in the meantime.
-            self.let_go(vbid);
-            self.others.heard = None;
+            self.stop_serving(vbid);
+            self.others.reports = None;
         }
         let Some(node) = self.deployment.node.upgrade() else { return Ok(None) };
         let now_ns = self.platform.now().monotonic_ns;
-        let heard = match self.others.heard.take() {
-            Some((ends_ns, heard)) if now_ns < ends_ns => (ends_ns, heard),
+        let reports = match self.others.reports.take() {
+            Some((ends_ns, reports)) if now_ns < ends_ns => (ends_ns, reports),
             _ => {
-                let heard = self.deployment.ask_places(&node);
-                (self.platform.now().monotonic_ns + HEARD_NS, heard)
+                let reports = self.deployment.ask_places(&node);
+                (self.platform.now().monotonic_ns + REPORTS_NS, reports)
             }
         };
-        let (_, heard) = self.others.heard.insert(heard);
-        let further = heard.furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
+        let (_, reports) = self.others.reports.insert(reports);
+        let further = reports.furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
         let since_ns = *self.others.waits_since_ns.entry(vbid).or_insert(now_ns);
-        let waits_for_ns = match heard.busy.contains(&vbid) || heard.is_silent || further.is_some()
-        {
-            true => OTHERS_PATIENCE_NS,
-            false if heard.is_missing => UNREACHED_PATIENCE.as_nanos() as u64,
-            false => 0,
-        };
+        let waits_for_ns =
+            match reports.busy.contains(&vbid) || reports.is_silent || further.is_some() {
+                true => OTHERS_PATIENCE_NS,
+                false if reports.is_missing => UNREACHED_PATIENCE.as_nanos() as u64,
+                false => 0,
+            };
         if now_ns.saturating_sub(since_ns) < waits_for_ns {
-            self.others.copier.want(further.map(|further| (vbid, *further)));
+            self.others.copier.note_all(further.map(|further| (vbid, *further)));
             return Ok(None);
         }
         self.others.waits_since_ns.remove(&vbid);
         // From here on other nodes wait until the vBucket is released. Earlier requests see that it is served here.
-        self.deployment.coverage.has(vbid, Seqno::ZERO);
+        self.deployment.coverage.cover(vbid, Seqno::ZERO);
         if self.bucket.served(vbid).is_none_or(|vbucket| vbucket.term() != term) {
-            self.let_go(vbid);
+            self.stop_serving(vbid);
             return Ok(None);
         }
         self.partition.serve(vbid, term, self.platform.now().unix_ns)?;
@@ -85,14 +85,14 @@ impl Feed {
     }
 
     /// Gives up a vBucket, whose timers and handlers then run on another node.
-    pub(super) fn let_go(&mut self, vbid: Vbid) {
+    pub(super) fn stop_serving(&mut self, vbid: Vbid) {
         self.partition.release(vbid);
-        self.deployment.coverage.leaves(vbid);
+        self.deployment.coverage.begin_removal(vbid);
         self.others.waits_since_ns.remove(&vbid);
     }
 
     /// Returns the time of the next report; `None` if there is nothing to report.
-    pub(super) fn tells_at_ns(&self) -> Option<u64> {
+    pub(super) fn next_report_ns(&self) -> Option<u64> {
         let node = self.deployment.node.upgrade()?;
         if self.partition.served().next().is_none() || node.others().is_empty() {
             return None;
@@ -105,9 +105,9 @@ impl Feed {
     }
 
     /// Sends reports to other nodes when they are due.
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let now_ns = self.platform.now().monotonic_ns;
-        if self.tells_at_ns().is_none_or(|at_ns| now_ns < at_ns) {
+        if self.next_report_ns().is_none_or(|at_ns| now_ns < at_ns) {
             return;
         }
         let moved: Vec<Vbid> = self.partition.take_moved().into_iter().collect();
@@ -121,7 +121,7 @@ impl Feed {
         let moment = |vbid: Vbid| (vbid, self.partition.standing(vbid).moment);
         let moments: Vec<_> = vbids.into_iter().map(moment).collect();
         if let Some(node) = self.deployment.node.upgrade() {
-            self.deployment.tell_places(&node, &moments);
+            self.deployment.report_places(&node, &moments);
         }
     }
 
@@ -132,7 +132,7 @@ impl Feed {
         }
         let Feed { others, partition, deployment, bucket, signal, .. } = self;
         others.copier.step(deployment, bucket, partition, signal)?;
-        self.tell();
+        self.report();
         if !self.deployment.spec.paused {
             return Ok(true);
         }

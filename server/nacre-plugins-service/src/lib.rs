@@ -18,6 +18,7 @@ pub mod failure;
 mod feed;
 mod following;
 pub mod functions;
+mod history;
 mod kind;
 mod loader;
 mod merging;
@@ -26,7 +27,6 @@ mod open;
 pub mod packages;
 mod part;
 pub mod partitions;
-mod past;
 mod places;
 mod preview;
 mod pure;
@@ -45,6 +45,7 @@ pub use components::Components;
 pub(crate) use components::Runtime;
 pub use deployment::{Deployment, Progress};
 pub use documents::BucketDocuments;
+pub use history::Range;
 use loader::Loader;
 use nacre_node::Node;
 use nacre_node::scatter_gather::Vbids;
@@ -56,10 +57,9 @@ pub use part::{
     AbsentPart, Missing, PartialAnswer, Pause, Reply, Terms, await_deployment, request, request_all,
 };
 pub use partitions::End;
-pub use past::Range;
 pub use preview::{PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView, preview};
 pub use pure::{Failed, Pure, PureCaller, PureDeployments};
-pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
+pub use rehearsal::{DOCUMENTS_MAX, TrialDocuments, TrialResult, rehearse};
 pub use replay::Replay;
 pub use rows::DeployedService;
 pub use scan::{Scanned, scan};
@@ -86,7 +86,7 @@ pub struct Plugins {
     slots: RwLock<BTreeMap<String, Slot>>,
     /// Deployments that have not run here because their component was not loaded, each with the vBuckets that this node
     /// served when it learned of the deployment.
-    heard_of: Mutex<BTreeMap<String, Vbids>>,
+    served_when_announced: Mutex<BTreeMap<String, Vbids>>,
     pure: PureDeployments,
     /// Held while deployments are started and stopped: loading a state takes time, and queries continue meanwhile.
     deploying: Mutex<()>,
@@ -188,7 +188,7 @@ impl Plugins {
         serving.end(Progress::HandedOver);
         serving.wait_for_feeds();
         let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone(), None);
-        next.remember(&serving);
+        next.adopt_log(&serving);
         if let Some(slot) = self.slots.write().get_mut(name) {
             slot.serving = next;
         }

@@ -5,7 +5,7 @@ use crate::rows::PLUGINS;
 use nacre_node::Node;
 use nacre_node::scatter_gather::{NoReply, PeerMessage, Vbids};
 use nacre_sandbox::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
-use nacre_state::{Lacking, Moment, Page, Scan, Share};
+use nacre_state::{FollowerPosition, Page, ProgressDelta, ProgressStamp, Scan};
 use nacre_types::{Cas, Document, Kind, Meta, NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,9 +38,9 @@ pub enum PluginMessage {
     /// Asks for the progress of a deployment's state.
     Places(StateName),
     /// Reports the progress of the state on that node, for vBuckets that the node serves.
-    Told(StateName, NodeId, Vec<(Vbid, Moment)>),
+    ReportPlaces(StateName, NodeId, Vec<(Vbid, ProgressStamp)>),
     /// Requests the parts of vBuckets that the sender lacks.
-    Follow(StateName, Vec<(Vbid, Lacking)>),
+    Follow(StateName, Vec<(Vbid, FollowerPosition)>),
 }
 
 /// A reply of the service that runs deployments.
@@ -57,9 +57,9 @@ pub enum PluginReply {
     /// Reply to [`PluginMessage::Scan`].
     Page(Page),
     /// Reply to [`PluginMessage::Places`], with the vBuckets that the node has not finished.
-    Places(BTreeMap<Vbid, Moment>, Vec<Vbid>),
+    Places(BTreeMap<Vbid, ProgressStamp>, Vec<Vbid>),
     /// Reply to [`PluginMessage::Follow`], with as many of the vBuckets as fit.
-    Shares(Vec<(Vbid, Share)>),
+    Shares(Vec<(Vbid, ProgressDelta)>),
     /// Confirms the message.
     Done,
 }
@@ -74,9 +74,9 @@ impl PeerMessage for PluginMessage {
             PluginMessage::Document { .. } | PluginMessage::Read(..) => "documents",
             PluginMessage::Stored(..) => "stored",
             PluginMessage::Request(_) | PluginMessage::Scan(_) => "plugin",
-            PluginMessage::Places(..) | PluginMessage::Told(..) | PluginMessage::Follow(..) => {
-                "places"
-            }
+            PluginMessage::Places(..)
+            | PluginMessage::ReportPlaces(..)
+            | PluginMessage::Follow(..) => "places",
         }
     }
 
@@ -108,8 +108,8 @@ impl PeerMessage for PluginMessage {
             PluginMessage::Request(part) => part::answer_part(node, &part, left),
             PluginMessage::Scan(part) => scan::answer_scan(node, &part, left),
             PluginMessage::Places(state) => Ok(places::answer_places(node, &state)),
-            PluginMessage::Told(state, from, moments) => {
-                places::hear_places(node, &state, from, &moments);
+            PluginMessage::ReportPlaces(state, from, moments) => {
+                places::receive_places(node, &state, from, &moments);
                 Ok(PluginReply::Done)
             }
             PluginMessage::Follow(state, lacking) => {

@@ -15,7 +15,7 @@ use nacre_node::scatter_gather::Vbids;
 use nacre_node::service::{FunctionQueries, QueryWrites};
 use nacre_sandbox::{Budget, NoQueries, Partition, Queries, Setup};
 use nacre_state::{
-    BlockCache, IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateForm, StateStorage, Vouching,
+    BlockCache, IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateForm, StateStorage, SyncCounts,
 };
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
@@ -30,21 +30,21 @@ pub(super) fn deploy(
     bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: Spec,
-    news_of: Option<Vbids>,
+    served_when_announced: Option<Vbids>,
 ) -> Arc<Deployment> {
     let (lanes, progress) = match open(node, bucket, runtime, &spec) {
         Ok(lanes) if spec.paused => (lanes, Progress::Paused),
         Ok(lanes) => (lanes, Progress::Running),
-        Err(Unopened::Damaged(reason)) => {
+        Err(OpenError::Damaged(reason)) => {
             tracing::error!("{} is paused: {reason}", spec.name);
             (Vec::new(), Progress::Damaged(reason))
         }
-        Err(Unopened::Failed(reason)) => {
+        Err(OpenError::Failed(reason)) => {
             tracing::error!("{} cannot be deployed: {reason}", spec.name);
             (Vec::new(), Progress::Failed(reason))
         }
     };
-    let deployment = Deployment::new(node, bucket, spec, &lanes, progress, news_of);
+    let deployment = Deployment::new(node, bucket, spec, &lanes, progress, served_when_announced);
     let deployment = Arc::new(deployment);
     if deployment.is_feeding() {
         for (lane, mut partition) in lanes.into_iter().enumerate() {
@@ -62,15 +62,15 @@ pub(super) fn deploy(
 }
 
 /// Why the state of a deployment was not opened.
-enum Unopened {
+enum OpenError {
     Failed(String),
     /// A part of it is lost, and a rebuild would repeat the effects of the deployment.
     Damaged(String),
 }
 
-impl From<String> for Unopened {
-    fn from(reason: String) -> Unopened {
-        Unopened::Failed(reason)
+impl From<String> for OpenError {
+    fn from(reason: String) -> OpenError {
+        OpenError::Failed(reason)
     }
 }
 
@@ -81,8 +81,9 @@ fn open_storage(
     spec: &Spec,
     space: &str,
     budget: &Budget,
-) -> Result<SpaceStorage, Unopened> {
-    let vouching = Vouching::open(node.platform.spaces()).map_err(|error| error.to_string())?;
+) -> Result<SpaceStorage, OpenError> {
+    let sync_counts =
+        SyncCounts::open(node.platform.spaces()).map_err(|error| error.to_string())?;
     let states = node.platform.states();
     let kept_back_bytes_max = kept_back_bytes_max(budget);
     let options = node.platform.state_options();
@@ -97,15 +98,16 @@ fn open_storage(
     };
     let (is_fold, segmenting) = (spec.is_fold(), segmenting.as_ref());
     let mut storage =
-        SpaceStorage::open(states, &vouching, space, is_fold, kept_back_bytes_max, segmenting)?;
+        SpaceStorage::open(states, &sync_counts, space, is_fold, kept_back_bytes_max, segmenting)?;
     storage.begin(budget.limit(), spec.tries().unwrap_or_default())?;
     match storage.damage() {
         None => {}
         Some(damage) if spec.has_effects() => {
             let resume = spec.kind.resume_advice();
-            let reason =
-                format!("damaged state, {damage}. It would repeat what it does outside: {resume}");
-            return Err(Unopened::Damaged(reason));
+            let reason = format!(
+                "damaged state, {damage}. A rebuild would repeat its external effects: {resume}"
+            );
+            return Err(OpenError::Damaged(reason));
         }
         Some(damage) => {
             tracing::warn!("{}: damaged state, {damage}: building it again", spec.name);
@@ -121,7 +123,7 @@ fn open(
     bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: &Spec,
-) -> Result<Vec<Partition>, Unopened> {
+) -> Result<Vec<Partition>, OpenError> {
     let open = |space: &String| {
         let setup = setup(node, bucket, spec)?;
         let storage = open_storage(node, spec, space, &setup.budgets.state)?;

@@ -430,14 +430,14 @@ pub struct Reply {
 }
 
 /// A future that ends once the state of a deployment has changed.
-type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
+type StateChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A pause of an answer before its next piece.
 pub struct Pause {
     /// The maximum duration.
     pub at_most: Duration,
     /// A future that ends the pause early.
-    pub moved: Moved,
+    pub moved: StateChange,
 }
 
 /// The request for the next round of an answer.
@@ -629,7 +629,7 @@ impl Spread {
         for (node, vbids) in of_nodes.chain([(None, orphans)]) {
             if let Some(why) = self.silent.lock().get(&node) {
                 wanted.remove_all(&vbids);
-                absent.extend(self.stand_in(target, node, why));
+                absent.extend(self.substitute(target, node, why));
             }
         }
         let want = ScatterRequest { vbids: wanted, message: Box::new(question) };
@@ -655,7 +655,7 @@ impl Spread {
                 true => Missing::TimedOut(reason),
                 false => Missing::NotYet(reason),
             };
-            self.lose(target, &lost, &why, absent);
+            self.mark_silent(target, &lost, &why, absent);
         }
         let mut parts: Vec<Response> = Vec::new();
         for ShardReply { vbids, reply, .. } in shards {
@@ -668,19 +668,19 @@ impl Spread {
                     return Err(Missing::NoMemory(failure.message));
                 }
                 Err(failure) => failure.message,
-                _ => "a node answers something else".into(),
+                _ => "a node sent an unexpected reply".into(),
             };
             if partial.is_none() {
                 return Err(Missing::Failed(failure));
             }
             let lost = owners.split(&vbids).into_iter().map(|(node, _)| Some(node));
-            self.lose(target, &lost.collect::<Vec<_>>(), &Missing::Failed(failure), absent);
+            self.mark_silent(target, &lost.collect::<Vec<_>>(), &Missing::Failed(failure), absent);
         }
         Ok(parts)
     }
 
     /// Records nodes that have returned no part, and adds substitutes for their parts.
-    fn lose(
+    fn mark_silent(
         &self,
         target: &Target,
         nodes: &[Option<NodeId>],
@@ -689,12 +689,12 @@ impl Spread {
     ) {
         for node in nodes {
             self.silent.lock().insert(*node, why.clone());
-            absent.extend(self.stand_in(target, *node, why));
+            absent.extend(self.substitute(target, *node, why));
         }
     }
 
     /// Returns the substitute for the part of a node.
-    fn stand_in(
+    fn substitute(
         &self,
         target: &Target,
         node: Option<NodeId>,

@@ -162,7 +162,7 @@ impl PartitionsFeed {
     /// Removes a vBucket from the state.
     fn forget(&mut self, vbid: Vbid) -> Result<(), Error> {
         tracing::info!("{}: {vbid} is read from its beginning", self.deployment.name);
-        self.deployment.coverage.leaves(vbid);
+        self.deployment.coverage.begin_removal(vbid);
         self.deployment.branches.lock().remove(&vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         self.partition.rollback(vbid, ResumePoint::default())?;
@@ -183,7 +183,7 @@ impl PartitionsFeed {
         let (batch, is_all) = match self.collect(&mut changes) {
             Ok(collected) => collected,
             Err(why) => {
-                tracing::warn!("{}: {why}: reading goes on soon", self.deployment.name);
+                tracing::warn!("{}: {why}: reading continues soon", self.deployment.name);
                 return Ok(Next::After(BROKEN_PAUSE));
             }
         };
@@ -208,7 +208,7 @@ impl PartitionsFeed {
     fn cover(&self) -> bool {
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
             if !self.deployment.coverage.is_known(vbid) {
-                self.deployment.coverage.has(vbid, Seqno::ZERO);
+                self.deployment.coverage.cover(vbid, Seqno::ZERO);
             }
         }
         self.deployment.complete();
@@ -222,7 +222,7 @@ impl PartitionsFeed {
     fn rebuild(&mut self) -> Result<(), Error> {
         self.rebuilds += 1;
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
-            self.deployment.coverage.leaves(vbid);
+            self.deployment.coverage.begin_removal(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
         }
         self.deployment.branches.lock().clear();
@@ -283,7 +283,7 @@ impl Task for PartitionsFeed {
 
 impl Drop for PartitionsFeed {
     fn drop(&mut self) {
-        self.deployment.leave(&mut self.partition);
+        self.deployment.close(&mut self.partition);
         self.deployment.feed_ended();
     }
 }
@@ -328,7 +328,7 @@ impl Deployment {
             let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
             let left = left.min(REACH_PATIENCE).saturating_sub(passed);
             if left.is_zero() {
-                return Err(Missing::NotYet("the index is behind what was written".into()));
+                return Err(Missing::NotYet("the index lags behind the writes".into()));
             }
             block::on(&*node.platform, moved, left.min(PAUSE));
         }

@@ -2,7 +2,7 @@
 //! moves, its new node does not handle documents again, and has the timers.
 //!
 //! ```text
-//! serves a vBucket:   Partition ─► each second to all nodes: the progress (PluginMessage::Told)
+//! serves a vBucket:   Partition ─► each second to all nodes: the progress (PluginMessage::ReportPlaces)
 //! has a copy of it:   Copier ─► missing changes? (PluginMessage::Follow) ─► Partition, which keeps timers that do not fire
 //! will serve it:      progress, and busy? (PluginMessage::Places) ─► Copier ─► Partition::serve
 //! ```
@@ -21,7 +21,7 @@ use nacre_node::Node;
 use nacre_node::PeerError;
 use nacre_node::scatter_gather::PendingReply;
 use nacre_sandbox::{Error, Partition};
-use nacre_state::{Copying, Lacking, Moment, Standing};
+use nacre_state::{FollowerPosition, ProgressStamp, TimerCopy, VbucketProgress};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ const SHARES_BYTES_MAX: usize = 1 << 20;
 const LEFT_NS: u64 = 30_000_000_000;
 
 /// The progress of the most advanced node, by vBucket.
-pub type Others = BTreeMap<Vbid, (Moment, NodeId)>;
+pub type FurthestNodes = BTreeMap<Vbid, (ProgressStamp, NodeId)>;
 
 /// The answers of the nodes about a deployment.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct PlaceReports {
     /// The most advanced nodes.
-    pub furthest: Others,
+    pub furthest: FurthestNodes,
     /// vBuckets that some node has not finished.
     pub busy: Vec<Vbid>,
     /// True if an awaited node is reachable but has not answered yet.
@@ -55,7 +55,7 @@ pub struct Heard {
 }
 
 /// Records the progress of `node` in a vBucket if it is the furthest.
-fn note(others: &mut Others, vbid: Vbid, moment: Moment, node: NodeId) {
+fn note(others: &mut FurthestNodes, vbid: Vbid, moment: ProgressStamp, node: NodeId) {
     let known = others.entry(vbid).or_insert((moment, node));
     if known.0 <= moment {
         *known = (moment, node);
@@ -69,11 +69,11 @@ impl Deployment {
 
     /// Asks all other nodes for their progress. A replaced node need not answer: it makes no further progress, or first
     /// learns that it has lost its vBuckets, and its last report is known.
-    pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
+    pub(super) fn ask_places(&self, node: &Arc<Node>) -> PlaceReports {
         let question = PluginMessage::Places(self.state_name());
         let ask = |other| (other, node.ask(other, &question, PATIENCE));
         let asked: Vec<_> = node.others().into_iter().map(ask).collect();
-        let mut heard = Heard::default();
+        let mut reports = PlaceReports::default();
         let cluster = node.cluster();
         for (other, answer) in asked {
             let member = cluster.nodes.get(&other);
@@ -81,23 +81,24 @@ impl Deployment {
             match answer.wait() {
                 Ok(Ok(PluginReply::Places(moments, busy))) => {
                     for (vbid, moment) in moments {
-                        note(&mut heard.furthest, vbid, moment, other);
+                        note(&mut reports.furthest, vbid, moment, other);
                     }
-                    heard.busy.extend(busy);
+                    reports.busy.extend(busy);
                 }
-                Err(PeerError::NotAsked(_)) => heard.is_missing |= is_awaited,
-                Ok(_) | Err(PeerError::Lost(_)) => heard.is_silent |= is_awaited,
+                Err(PeerError::NotAsked(_)) => reports.is_missing |= is_awaited,
+                Ok(_) | Err(PeerError::Lost(_)) => reports.is_silent |= is_awaited,
             }
         }
-        heard
+        reports
     }
 
     /// Reports the progress of this node to all others.
-    pub(super) fn tell_places(&self, node: &Arc<Node>, moments: &[(Vbid, Moment)]) {
+    pub(super) fn report_places(&self, node: &Arc<Node>, moments: &[(Vbid, ProgressStamp)]) {
         for other in node.others() {
-            let told = PluginMessage::Told(self.state_name(), node.id(), moments.to_vec());
+            let reported =
+                PluginMessage::ReportPlaces(self.state_name(), node.id(), moments.to_vec());
             // The answer is not needed.
-            drop(node.ask(other, &told, PATIENCE));
+            drop(node.ask(other, &reported, PATIENCE));
         }
     }
 }
@@ -157,10 +158,15 @@ fn have_partitions(node: &Node) -> bool {
 }
 
 /// Records a progress report of another node.
-pub(crate) fn hear_places(node: &Node, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
+pub(crate) fn receive_places(
+    node: &Node,
+    state: &StateName,
+    from: NodeId,
+    reported: &[(Vbid, ProgressStamp)],
+) {
     if let Some(found) = deployment_of(node, state) {
         let mut others = found.others.lock();
-        told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
+        reported.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
         drop(others);
         found.bucket.listeners.wake_all();
     }
@@ -170,7 +176,7 @@ pub(crate) fn hear_places(node: &Node, state: &StateName, from: NodeId, told: &[
 pub(crate) fn answer_follower(
     node: &Node,
     state: &StateName,
-    lacking: Vec<(Vbid, Lacking)>,
+    lacking: Vec<(Vbid, FollowerPosition)>,
 ) -> PluginReply {
     let found = deployment_of(node, state);
     let mut left = SHARES_BYTES_MAX;
@@ -192,9 +198,9 @@ pub(crate) fn answer_follower(
 #[derive(Default)]
 pub struct Copier {
     /// Nodes that are further.
-    wanted: Others,
+    wanted: FurthestNodes,
     /// Incomplete copies.
-    copying: BTreeMap<Vbid, Copying>,
+    copying: BTreeMap<Vbid, TimerCopy>,
     asked: Option<(NodeId, PendingReply<PluginMessage>)>,
     /// The time since which other nodes are known to be further in vBuckets without a copy here, in monotonic
     /// nanoseconds.
@@ -203,7 +209,7 @@ pub struct Copier {
 
 impl Copier {
     /// Adds reports of nodes that may be further.
-    pub fn want(&mut self, others: impl IntoIterator<Item = (Vbid, (Moment, NodeId))>) {
+    pub fn note_all(&mut self, others: impl IntoIterator<Item = (Vbid, (ProgressStamp, NodeId))>) {
         for (vbid, (moment, node)) in others {
             note(&mut self.wanted, vbid, moment, node);
         }
@@ -218,8 +224,8 @@ impl Copier {
         signal: &Signal,
     ) -> Result<(), Error> {
         let Some(node) = deployment.node.upgrade() else { return Ok(()) };
-        let told = std::mem::take(&mut *deployment.others.lock());
-        self.want(told);
+        let reported = std::mem::take(&mut *deployment.others.lock());
+        self.note_all(reported);
         if let Some((from, answer)) = &self.asked {
             let from = *from;
             let Some(reply) = answer.poll() else { return Ok(()) };
@@ -236,7 +242,7 @@ impl Copier {
                 continue;
             }
             self.copying.remove(&vbid);
-            if !is_behind || own == Moment::default() {
+            if !is_behind || own == ProgressStamp::default() {
                 self.left_ns.remove(&vbid);
                 continue;
             }
@@ -244,7 +250,7 @@ impl Copier {
             let since_ns = *self.left_ns.entry(vbid).or_insert(now_ns);
             if now_ns.saturating_sub(since_ns) >= LEFT_NS {
                 self.left_ns.remove(&vbid);
-                partition.follow(vbid, Standing::default(), Vec::new(), true)?;
+                partition.follow(vbid, VbucketProgress::default(), Vec::new(), true)?;
             }
         }
         let Some((_, (_, to))) = self.wanted.first_key_value() else { return Ok(()) };
@@ -252,18 +258,18 @@ impl Copier {
         let of_node = self.wanted.iter().filter(|(_, (_, other))| *other == to).take(ASKED_MAX);
         let lacking = of_node.map(|(vbid, _)| {
             let own = partition.standing(*vbid).moment;
-            (*vbid, self.copying.get(vbid).map_or((own, None), |copying| copying.lacks(own)))
+            (*vbid, self.copying.get(vbid).map_or((own, None), |copying| copying.position(own)))
         });
         let question = PluginMessage::Follow(deployment.state_name(), lacking.collect());
-        let (tell, told) = bounded(1);
+        let (send, replies) = bounded(1);
         let signal = signal.clone();
-        let tell = Box::new(move |answer| {
+        let reply_to = Box::new(move |answer| {
             // Fails if the feed has ended.
-            drop(tell.send(answer));
+            drop(send.send(answer));
             signal.wake();
         });
-        node.ask_then(to, &question, PATIENCE, tell);
-        self.asked = Some((to, PendingReply::new(told)));
+        node.ask_then(to, &question, PATIENCE, reply_to);
+        self.asked = Some((to, PendingReply::new(replies)));
         Ok(())
     }
 

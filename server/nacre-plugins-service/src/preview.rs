@@ -5,7 +5,7 @@
 
 use super::Runtime;
 use super::kind::{view_config, view_source};
-use super::rehearsal::{Chosen, documents};
+use super::rehearsal::{TrialDocuments, documents};
 use super::shipped::VIEWS;
 use crate::NodePlugins;
 use nacre_node::Node;
@@ -61,7 +61,7 @@ pub fn preview(
     node: &Arc<Node>,
     bucket: &str,
     view: PreviewedView<'_>,
-    chosen: &Chosen,
+    chosen: &TrialDocuments,
 ) -> Result<Preview, String> {
     let cluster = node.cluster();
     let missing = || format!("there is no bucket {bucket}");

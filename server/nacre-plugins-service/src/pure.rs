@@ -173,19 +173,21 @@ impl Pure {
         };
         let full = || format!("{CALLERS_MAX} requests call it already");
         let held = held(&self.callers).ok_or_else(full)?;
-        let caller = functions.caller(Some(account)).map_err(|error| self.told("init", &error))?;
+        let caller = functions
+            .caller(Some(account))
+            .map_err(|error| self.failure_message("init", &error))?;
         Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
     }
 
     /// Returns the message of a failed call of `what`, for the user. Failures that are not the caller's fault are stored and
     /// logged.
-    fn told(&self, what: &str, error: &Error) -> String {
+    fn failure_message(&self, what: &str, error: &Error) -> String {
         let reason = match error {
             Error::Reject { message, .. } => return message.clone(),
             Error::Deadline { after, .. } => format!("stopped after {} ms", after.as_millis()),
             error => error.to_string(),
         };
-        self.blame(what, &reason);
+        self.record_failure(what, &reason);
         reason
     }
 
@@ -202,7 +204,7 @@ impl Pure {
     }
 
     /// Stores and logs a failure of the deployment.
-    fn blame(&self, what: &str, reason: &str) {
+    fn record_failure(&self, what: &str, reason: &str) {
         tracing::warn!("{}: {what}: {reason}", self.spec.name);
         self.keep_capsules();
         let mut failures = self.failures.lock();
@@ -260,7 +262,7 @@ impl PureCaller {
         left: Duration,
     ) -> Result<String, String> {
         let called = self.caller.call(function, arguments, queries, left);
-        called.map_err(|error| self.deployment.told(function, &error))
+        called.map_err(|error| self.deployment.failure_message(function, &error))
     }
 }
 
@@ -285,14 +287,14 @@ impl Resolve for Deployed {
             let reason = error.to_string();
             let name = format!("{}: ", self.name);
             let what = String::from_utf8_lossy(key);
-            pure.blame(&what, reason.strip_prefix(&name).unwrap_or(&reason));
+            pure.record_failure(&what, reason.strip_prefix(&name).unwrap_or(&reason));
             Undecided
         })
     }
 
     fn reproach(&self, key: &[u8], reason: &str) {
         if let Some(pure) = self.pure() {
-            pure.blame(&String::from_utf8_lossy(key), reason);
+            pure.record_failure(&String::from_utf8_lossy(key), reason);
         }
     }
 }
@@ -324,7 +326,7 @@ impl PureDeployments {
 
     /// Opens and drops deployments according to the agreed state. Only one caller at a time may do this, so that the last one
     /// uses the newest state.
-    pub(super) fn bring_in_line(&self, node: &Node, components: &Components) {
+    pub(super) fn reconcile(&self, node: &Node, components: &Components) {
         let wanted = specs(&node.cluster());
         self.0.write().retain(|name, _| wanted.iter().any(|spec| spec.name == *name));
         for spec in wanted {

@@ -7,7 +7,7 @@
 //! It is level-triggered: it compares wanted and running deployments, and can be called at any time.
 
 use super::deployment::{Deployment, Progress};
-use super::kind::{Agreed, KINDS, WorkloadKind};
+use super::kind::{AgreedState, KINDS, WorkloadKind};
 use super::open::deploy;
 use super::shipped::EVALUATOR;
 use super::spec::{Code, Spec};
@@ -15,7 +15,7 @@ use super::{Plugins, Runtime, Slot, pure};
 use nacre_bucket::Bucket;
 use nacre_node::Node;
 use nacre_node::scatter_gather::Vbids;
-use nacre_state::Vouching;
+use nacre_state::SyncCounts;
 use std::sync::Arc;
 
 impl Plugins {
@@ -47,7 +47,7 @@ impl Plugins {
     }
 
     /// Wakes the loader after users have changed, because their deployments may have to be held or released.
-    pub(super) fn look_at_owners(&self) {
+    pub(super) fn check_owners(&self) {
         self.components.signal().wake();
     }
 
@@ -62,20 +62,20 @@ impl Plugins {
 
     /// Starts the deployments of a bucket that was just opened here.
     pub(super) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        self.bring_in_line(node, bucket, Vbids::default);
+        self.apply_agreed(node, bucket, Vbids::default);
     }
 
     /// Adapts the deployments of a bucket to the agreed state. Failed ones are retried, except packages that have run,
     /// which wait for an operator's request.
     pub(super) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        self.bring_in_line(node, bucket, || bucket.active_vbids());
+        self.apply_agreed(node, bucket, || bucket.active_vbids());
     }
 
     /// Adapts the deployments without a feed to the agreed state. Until the code of one is loaded, its predecessor
     /// continues.
     pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
         let _deploying = self.deploying.lock();
-        self.pure.bring_in_line(node, &self.components);
+        self.pure.reconcile(node, &self.components);
         let buckets: Vec<_> = node.buckets();
         buckets.iter().for_each(|bucket| pure::place_resolver(node, bucket));
         // A needed component may not be loaded.
@@ -85,14 +85,14 @@ impl Plugins {
 
     /// As [`Plugins::redeploy`]. For deployments that are new here, other nodes may answer for vBuckets that are not
     /// `served` here.
-    fn bring_in_line(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
+    fn apply_agreed(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
         let _deploying = self.deploying.lock();
         // Read under the lock, so that the last caller uses the newest state.
         let cluster = node.cluster();
         let Some(config) = cluster.buckets.get(&bucket.name) else { return };
         let services = node.services();
-        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket: config, services };
-        self.hear_of(KINDS.iter().flat_map(|kind| kind.names(&agreed)), served);
+        let agreed = AgreedState { cluster: &cluster, node: node.id(), bucket: config, services };
+        self.record_new(KINDS.iter().flat_map(|kind| kind.names(&agreed)), served);
         let mut wanted: Vec<Spec> =
             KINDS.iter().flat_map(|kind| self.specs(*kind, &agreed)).collect();
         let users = node.users().clone();
@@ -102,7 +102,7 @@ impl Plugins {
             let of_the_bucket = slot.serving.bucket.name == bucket.name;
             let kept = !of_the_bucket || ours && wanted.iter().any(|spec| spec.name == *name);
             if !kept {
-                self.leave(slot);
+                self.stop_slot(slot);
             }
             kept
         });
@@ -114,16 +114,17 @@ impl Plugins {
     }
 
     /// Returns the wanted deployments of a kind, as far as they are known without the component of the kind.
-    fn specs(&self, kind: &dyn WorkloadKind, agreed: &Agreed<'_>) -> Vec<Spec> {
+    fn specs(&self, kind: &dyn WorkloadKind, agreed: &AgreedState<'_>) -> Vec<Spec> {
         let runtime = kind.component().and_then(|code| self.components.get(&code).ok());
         kind.specs(agreed, runtime.as_ref())
     }
 
     /// Records new deployments that do not run here, with the vBuckets that are served now.
-    fn hear_of(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
-        let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
+    fn record_new(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
+        let (slots, mut served_when_announced) =
+            (self.slots.read(), self.served_when_announced.lock());
         for name in names.filter(|name| !slots.contains_key(name)) {
-            heard_of.entry(name).or_insert_with(&served);
+            served_when_announced.entry(name).or_insert_with(&served);
         }
     }
 
@@ -148,18 +149,18 @@ impl Plugins {
                 return;
             }
             self.wait_for_space(&spec.space);
-            let news_of = self.heard_of.lock().remove(&name);
-            put(deploy(node, bucket, &runtime, spec, news_of), None);
+            let served_when_announced = self.served_when_announced.lock().remove(&name);
+            put(deploy(node, bucket, &runtime, spec, served_when_announced), None);
             return;
         };
         if spec.is_part_of(&serving.spec) && serving.progress() == Progress::Running {
-            building.iter().for_each(|building| self.leave_one(building));
+            building.iter().for_each(|building| self.stop_one(building));
             put(serving, None);
             return;
         }
         if serving.spec.space == spec.space {
             if let Some(building) = building {
-                self.leave_one(&building);
+                self.stop_one(&building);
             }
             if serving.is_as(&spec) {
                 put(serving, None);
@@ -168,7 +169,7 @@ impl Plugins {
                 serving.end(Progress::HandedOver);
                 serving.wait_for_feeds();
                 let next = deploy(node, bucket, &runtime, spec, None);
-                next.remember(&serving);
+                next.adopt_log(&serving);
                 put(next, None);
             }
             return;
@@ -182,17 +183,17 @@ impl Plugins {
             if building.spec.is_same_as(&spec) && !is_over {
                 return;
             }
-            self.leave_one(&building);
+            self.stop_one(&building);
         }
         self.wait_for_space(&spec.space);
         let answers = matches!(serving.progress(), Progress::Running | Progress::Paused);
-        if spec.kind.builds_beside(&spec) && answers {
+        if spec.kind.keeps_serving(&spec) && answers {
             let building = deploy(node, bucket, &runtime, spec, None);
             put(serving, Some(building));
             // The new deployment may have caught up before it was registered as a replacement.
             bucket.listeners.wake_all();
         } else {
-            self.leave_one(&serving);
+            self.stop_one(&serving);
             put(deploy(node, bucket, &runtime, spec, None), None);
         }
     }
@@ -206,7 +207,7 @@ impl Plugins {
         match slot.building.take() {
             Some(building) if std::ptr::eq(&*building, deployment) => {
                 let before = std::mem::replace(&mut slot.serving, building);
-                self.leave_one(&before);
+                self.stop_one(&before);
                 tracing::info!(
                     "{}: version {} has caught up",
                     deployment.name,
@@ -224,18 +225,18 @@ impl Plugins {
         self.slots.write().retain(|_, slot| {
             let kept = !Arc::ptr_eq(&slot.serving.bucket, bucket);
             if !kept {
-                self.leave(slot);
+                self.stop_slot(slot);
             }
             kept
         });
     }
 
-    fn leave(&self, slot: &Slot) {
-        self.leave_one(&slot.serving);
-        slot.building.iter().for_each(|building| self.leave_one(building));
+    fn stop_slot(&self, slot: &Slot) {
+        self.stop_one(&slot.serving);
+        slot.building.iter().for_each(|building| self.stop_one(building));
     }
 
-    fn leave_one(&self, deployment: &Arc<Deployment>) {
+    fn stop_one(&self, deployment: &Arc<Deployment>) {
         deployment.end(Progress::Removed);
         let mut leaving = self.leaving.lock();
         leaving.retain(|deployment| deployment.is_feeding());
@@ -257,7 +258,7 @@ pub(super) fn remove_leftovers(node: &Node, kind: &dyn WorkloadKind, runtime: Op
     let cluster = node.cluster();
     let services = node.services();
     let of = |bucket| {
-        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket, services };
+        let agreed = AgreedState { cluster: &cluster, node: node.id(), bucket, services };
         kind.specs(&agreed, runtime)
     };
     let wanted: Vec<Spec> = cluster.buckets.values().flat_map(of).collect();
@@ -286,6 +287,6 @@ fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre
 
 /// Removes the state of a deployment.
 pub(super) fn remove_state(node: &Node, space: &str) -> Result<(), nacre_store::Error> {
-    Vouching::open(node.platform.spaces())?.forget(space)?;
+    SyncCounts::open(node.platform.spaces())?.forget(space)?;
     node.platform.states().remove(space)
 }

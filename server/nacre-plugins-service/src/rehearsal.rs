@@ -1,9 +1,9 @@
 //! Dry runs: the effects that a function would have on existing documents.
 
 use super::functions::spec;
+use super::history::{HistoryReader, Range};
 use super::message::{PluginMessage, PluginReply};
 use super::open::{function_queries, setup};
-use super::past::{Past, Range};
 use super::shipped::EVENTING;
 use super::spec::Selection;
 use super::{BucketDocuments, Runtime};
@@ -30,7 +30,7 @@ const PORTION: Limit = Limit { count: 256, bytes: 4 << 20 };
 
 /// The documents to try. Documents that other nodes serve can be tried only by ID.
 #[derive(Clone, Debug)]
-pub enum Chosen {
+pub enum TrialDocuments {
     /// Documents with these IDs; with `scope.collection` if the function listens to several collections.
     Ids(Vec<String>, Option<String>),
     /// A part of history.
@@ -40,7 +40,7 @@ pub enum Chosen {
 }
 
 /// The result for one document.
-pub struct Tried {
+pub struct TrialResult {
     /// The ID.
     pub id: String,
     /// The document and the effects, or the reason why the document is not available.
@@ -56,8 +56,8 @@ pub fn rehearse(
     node: &Arc<Node>,
     id: &FunctionId,
     function: &Function,
-    chosen: &Chosen,
-) -> Result<(Vec<Tried>, bool), String> {
+    chosen: &TrialDocuments,
+) -> Result<(Vec<TrialResult>, bool), String> {
     let cluster = node.cluster();
     let name = &function.definition.source.bucket;
     let missing = || format!("there is no bucket {name}");
@@ -90,7 +90,7 @@ pub fn rehearse(
                 Ok((vbid, document, played.map_err(|error| error.to_string())?))
             }
         };
-        tried.push(Tried { id, outcome });
+        tried.push(TrialResult { id, outcome });
     }
     Ok((tried, true))
 }
@@ -106,19 +106,21 @@ pub(super) fn documents(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
     source: &Source,
-    chosen: &Chosen,
+    chosen: &TrialDocuments,
 ) -> Result<Vec<Found>, String> {
     let mut selection = Selection::default();
     selection.follow(&bucket.manifest(), source);
     let read = |range: Range| history(bucket, &selection, range);
     let found = match chosen {
-        Chosen::Ids(ids, collection) => return by_ids(node, bucket, source, ids, collection),
-        Chosen::Range(range) => {
+        TrialDocuments::Ids(ids, collection) => {
+            return by_ids(node, bucket, source, ids, collection);
+        }
+        TrialDocuments::Range(range) => {
             let mut found = read(*range)?;
             found.truncate(DOCUMENTS_MAX);
             found
         }
-        Chosen::Last(count) => {
+        TrialDocuments::Last(count) => {
             // The CAS values of all vBuckets come from one clock.
             let mut newest: BTreeMap<_, Document> = BTreeMap::new();
             let mut bytes = 0;
@@ -170,7 +172,7 @@ fn by_ids(
             return (id.clone(), Err("the documents before it are too large: ask again".into()));
         }
         let found = match documents.document(&keyspace, id.as_bytes(), PATIENCE) {
-            Err(KvError::Elsewhere) => elsewhere(node, &bucket.name, &keyspace, id),
+            Err(KvError::Elsewhere) => ask_owner(node, &bucket.name, &keyspace, id),
             found => found,
         };
         bytes += found.as_ref().map_or(0, |(_, document)| document.memory_bytes());
@@ -181,7 +183,7 @@ fn by_ids(
 }
 
 /// Returns a document that another node serves.
-fn elsewhere(
+fn ask_owner(
     node: &Arc<Node>,
     bucket: &str,
     keyspace: &str,
@@ -205,11 +207,11 @@ fn history(
     selection: &Selection,
     range: Range,
 ) -> Result<Vec<(Vbid, Document)>, String> {
-    let mut past = Past::open(bucket, range);
+    let mut history = HistoryReader::open(bucket, range);
     let mut found = Vec::new();
     let mut bytes = 0;
     while found.len() < DOCUMENTS_MAX && bytes < DOCUMENTS_BYTES_MAX {
-        let Some(documents) = past.next(PORTION).map_err(|error| error.to_string())? else {
+        let Some(documents) = history.next(PORTION).map_err(|error| error.to_string())? else {
             break;
         };
         let ours = documents.into_iter().filter(|document| selection.holds(document.collection()));

@@ -1,6 +1,6 @@
 //! Parts of history that a function processes again, alternating with new history. Its position does not change.
 
-use super::past::{Past, Range};
+use super::history::{HistoryReader, Range};
 use nacre_bucket::Bucket;
 use nacre_dcp::{Batch, Limit};
 use nacre_store::Error;
@@ -43,7 +43,7 @@ impl Replays {
 /// The part that is being processed.
 #[derive(Default)]
 pub(super) struct Replaying {
-    part: Option<(Past, Replay)>,
+    part: Option<(HistoryReader, Replay)>,
     /// The rest of a batch that the plugin wants to receive again.
     retry: Option<Batch>,
 }
@@ -62,11 +62,11 @@ impl Replaying {
         }
         if self.part.is_none() {
             let Some(replay) = replays.waiting.lock().front().copied() else { return Ok(None) };
-            self.part = Some((Past::open(bucket, replay.range), replay));
+            self.part = Some((HistoryReader::open(bucket, replay.range), replay));
         }
-        let Some((past, replay)) = &mut self.part else { return Ok(None) };
+        let Some((history, replay)) = &mut self.part else { return Ok(None) };
         let vbid = replay.range.vbid;
-        let found = if serves(vbid) { past.next(LIMIT)? } else { None };
+        let found = if serves(vbid) { history.next(LIMIT)? } else { None };
         let Some(found) = found else {
             self.part = None;
             replays.waiting.lock().pop_front();
@@ -87,15 +87,15 @@ impl Replaying {
     }
 
     /// Counts processed documents.
-    pub fn given(&self, replays: &Replays, documents: usize) {
+    pub fn mark_processed(&self, replays: &Replays, documents: usize) {
         replays.documents.fetch_add(documents as u64, Ordering::Relaxed);
     }
 
     /// Records that the first `taken` documents of `batch` were processed; the others are processed again.
-    pub fn given_in_part(&mut self, replays: &Replays, mut batch: Batch, taken: usize) {
+    pub fn mark_partly_processed(&mut self, replays: &Replays, mut batch: Batch, taken: usize) {
         batch.documents.drain(..taken);
         self.retry = Some(batch);
-        self.given(replays, taken);
+        self.mark_processed(replays, taken);
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use nacre_types::{CollectionId, DocKey, Meta};
 
     #[test]
-    fn what_was_taken_of_a_batch_counts_though_the_rest_is_given_again() {
+    fn the_processed_part_of_a_batch_counts_although_the_rest_is_repeated() {
         let (mut replaying, replays) = (Replaying::default(), Replays::default());
         let document = |name: &[u8]| {
             let key = DocKey::new(CollectionId(0), name);
@@ -113,13 +113,13 @@ mod tests {
         };
         let documents = vec![document(b"a"), document(b"b"), document(b"c")];
         let last = documents[2].clone();
-        replaying.given_in_part(&replays, Batch { documents, ..Batch::default() }, 2);
+        replaying.mark_partly_processed(&replays, Batch { documents, ..Batch::default() }, 2);
         assert_eq!(replays.counts(), (0, 2));
         let left = replaying.left(|_| true).unwrap();
         assert_eq!(left.documents, [last]);
-        replaying.given(&replays, left.documents.len());
+        replaying.mark_processed(&replays, left.documents.len());
         assert_eq!(replays.counts(), (0, 3));
-        replaying.given_in_part(&replays, left, 0);
+        replaying.mark_partly_processed(&replays, left, 0);
         let left = replaying.left(|_| false).unwrap();
         assert!(left.documents.is_empty(), "another node serves it now");
         assert!(replaying.left(|_| true).is_none());

@@ -33,7 +33,7 @@ impl Retrying {
         }
         self.log_at_ns = now_ns.saturating_add(PAUSE.as_nanos() as u64);
         let waits = Duration::from_nanos(now_ns - since_ns).as_secs();
-        Some(format!("{deployment} has asked to be called again for {waits} s: {message}"))
+        Some(format!("{deployment} has requested retries for {waits} s: {message}"))
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
         retrying.end();
         assert_eq!(retrying.again(&error, 1300 * second), None, "it begins again");
         let line = retrying.again(&error, 1310 * second);
-        assert_eq!(line.as_deref(), Some("d has asked to be called again for 10 s: no room"));
+        assert_eq!(line.as_deref(), Some("d has requested retries for 10 s: no room"));
         let busy = Error::Busy { deployment: "d".into(), message: "later".into() };
         assert_eq!(retrying.again(&busy, 9999 * second), None);
     }

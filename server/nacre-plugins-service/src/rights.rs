@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_held_while_its_owner_may_not_do_what_it_does() {
+    fn a_deployment_is_held_while_its_owner_lacks_its_rights() {
         let needs = needs(&source(None, None), &grants(&[("s.c", true)]));
         let mut users = Users::new([2; 32]);
         let held = |users: &Users, owner: &str| hold(users, owner, &needs, None);

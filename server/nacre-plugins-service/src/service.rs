@@ -64,7 +64,7 @@ impl Service for Plugins {
     }
 
     fn users_changed(&self) {
-        self.look_at_owners();
+        self.check_owners();
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {

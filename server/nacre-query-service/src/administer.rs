@@ -146,7 +146,7 @@ const CACHE: u32 = 50;
 
 /// Values of a sequence that this node has reserved but not returned yet.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct ReservedValues {
     epoch: u64,
     increment: i64,
     /// The next value, and the number of remaining values.
@@ -156,7 +156,7 @@ pub(super) struct Taken {
 }
 
 /// Sequences of which this node has reserved values.
-pub(super) type TakenSequences = BTreeMap<String, Taken>;
+pub(super) type ReservedSequences = BTreeMap<String, ReservedValues>;
 
 /// Executes a statement. `terms` are those of the request, which a statement may set.
 pub(super) fn administer(
@@ -168,7 +168,7 @@ pub(super) fn administer(
     let unreadable =
         |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
     let request: Request = serde_json::from_str(request).map_err(unreadable)?;
-    let told = match request {
+    let answer = match request {
         Request::PutUser { name, is_new, password, display_name, groups } => {
             put_user(requester, &name, is_new, password.as_deref(), display_name, groups)?
         }
@@ -221,7 +221,7 @@ pub(super) fn administer(
         Request::NextValue { path } => next_value(requester, &path)?.into(),
         Request::PreviousValue { path } => previous_value(requester, &path)?,
     };
-    Ok(told.to_string())
+    Ok(answer.to_string())
 }
 
 /// Sets the terms of the request's reads and writes.
@@ -396,7 +396,7 @@ fn next_value(requester: &Requester, path: &SequencePath) -> Result<i64, Failure
                 let increment = sequence.increment;
                 let previous = taken.previous;
                 let (next, left) = (from, block.count);
-                *taken = Taken { epoch, increment, next, left, previous };
+                *taken = ReservedValues { epoch, increment, next, left, previous };
             }
             // Another node has reserved the values.
             Err(Error::Refused(Refusal::SequenceMoved { .. })) => requester.node.catch_up(),

@@ -30,13 +30,13 @@ impl Answer {
         Answer { status, headers, rest: Rest::Given(Box::new(given)), counted }
     }
 
-    /// Creates the answer to a request that has failed before its first row; `told` is the description that its
+    /// Creates the answer to a request that has failed before its first row; `description` is the description that its
     /// instance has noted.
-    pub(super) fn failed(error: &Error, told: Option<&Value>, counted: Counted) -> Answer {
+    pub(super) fn failed(error: &Error, description: Option<&Value>, counted: Counted) -> Answer {
         counted.fail();
         let mut body = String::from("{\n");
         for (name, of) in [("requestID", "requestId"), ("clientContextID", "clientContextID")] {
-            if let Some(value) = told.and_then(|told| told.get(of)) {
+            if let Some(value) = description.and_then(|description| description.get(of)) {
                 body.push_str(&format!("\"{name}\":{value},\n"));
             }
         }
@@ -103,11 +103,11 @@ fn end(error: &Error) -> String {
         }
         other => (code::INTERNAL, "errors", other.to_string()),
     };
-    let mut told = json!({"code": code, "msg": message});
+    let mut entry = json!({"code": code, "msg": message});
     if error.is_retryable() {
-        told["retry"] = true.into();
+        entry["retry"] = true.into();
     }
-    format!("\n],\n\"errors\":[{told}],\n\"status\":\"{status}\"\n}}\n")
+    format!("\n],\n\"errors\":[{entry}],\n\"status\":\"{status}\"\n}}\n")
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_an_answer_makes_it_whole() {
+    fn the_end_of_an_answer_completes_its_json() {
         let errors = [
             Error::Deadline { deployment: "query".into(), after: Duration::from_secs(1) },
             Error::Memory { deployment: "query".into(), limit_bytes: 7 },

@@ -168,8 +168,11 @@ impl Committed<'_> {
             };
             let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
             for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
-                let QueryReply::Mutated(told) = answer else { return Err(unexpected()) };
-                those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
+                let QueryReply::Mutated(results) = answer else { return Err(unexpected()) };
+                those(&vbids)
+                    .into_iter()
+                    .zip(results)
+                    .for_each(|(at, result)| outcomes[at] = result);
             }
         }
     }

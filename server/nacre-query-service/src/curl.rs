@@ -68,7 +68,7 @@ pub(super) fn curl(
         Err(error) => return Err(failed(error.to_string())),
     };
     let body = String::from_utf8(answer.body);
-    let body = body.map_err(|_| failed("the answer is no text".into()))?;
+    let body = body.map_err(|_| failed("the response is not text".into()))?;
     Ok(json!({"status": answer.status, "body": body}))
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_disallowed_is_so_however_it_is_spelt() {
+    fn disallowed_urls_are_refused_in_any_spelling() {
         let mut access = access(&["https://good.example"], &["https://good.example/secret"]);
         for all_access in [false, true] {
             access.all_access = all_access;

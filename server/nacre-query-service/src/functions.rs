@@ -1,10 +1,10 @@
 //! Functions that users create: the rights to create, see and call them.
 
 use super::failure::{code, failure};
-use super::of_script::ScriptQueries;
 use super::requester::Requester;
 use super::scripts::file_of;
 use super::session::Session;
+use super::udf_queries::ScriptQueries;
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, FunctionId, QueryChange, QueryFunction, Script};
@@ -121,10 +121,10 @@ pub(super) fn visible_functions(requester: &Requester) -> Vec<(FunctionPath, Str
     let cluster = requester.node.cluster();
     let all = cluster.query_functions.iter();
     let visible = all.filter(|(id, _)| require_executing(requester, id).is_ok());
-    let told = |(FunctionId { scope, name }, function): (FunctionId, &QueryFunction)| {
+    let describe = |(FunctionId { scope, name }, function): (FunctionId, &QueryFunction)| {
         (FunctionPath { scope, name }, function.text.clone())
     };
-    visible.map(told).collect()
+    visible.map(describe).collect()
 }
 
 /// Calls a function that runs user code. Rights are checked on the request's first call of it.

@@ -12,20 +12,18 @@ mod committed;
 mod curl;
 mod deployed;
 mod documents;
-mod elsewhere;
-mod enlisted;
+mod eventing_queries;
 mod footprint;
 mod functions;
-mod gathered;
-mod held;
+mod index_merge;
 mod indexed;
 mod message;
 mod notes;
 mod noting;
-mod of_function;
-mod of_script;
 mod part;
 mod partitions;
+mod remote_services;
+mod request_data;
 mod requester;
 mod row;
 mod scripts;
@@ -33,16 +31,18 @@ mod session;
 mod slow;
 mod statistics;
 mod transaction;
+mod txn_session;
+mod udf_queries;
 mod unbuilt;
 mod vitals;
 
-use held::Held;
 use nacre_cluster::FunctionId;
 use nacre_node::Node;
 use nacre_plugins_service::{NodePlugins, QUERY, consistency, failure};
 use nacre_sandbox::{Failure, Grants, Http, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::{Mutex, RwLock};
+use request_data::RequestCache;
 use scripts::Evaluator;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -52,7 +52,7 @@ use vitals::Counted;
 pub use answer::Answer;
 pub use catalog::state_of;
 pub use documents::ListedDocuments;
-pub use session::{Gone, Session};
+pub use session::{DisconnectCheck, Session};
 pub use transaction::finish_lost_transactions;
 use transaction::{Step, StepReply, answer_step};
 pub use unbuilt::unbuilt;
@@ -72,12 +72,12 @@ fn limits() -> Limits {
 pub struct Queries {
     reader: RwLock<Option<Reader>>,
     notes: Notes,
-    held: Held,
+    request_data: RequestCache,
     transactions: Transactions,
     evaluator: Evaluator,
     vitals: Arc<Vitals>,
     /// Values of sequences that this node has reserved.
-    sequences: Mutex<administer::TakenSequences>,
+    sequences: Mutex<administer::ReservedSequences>,
     /// The HTTP client of CURL calls.
     http: OnceLock<Arc<dyn Http>>,
 }
@@ -105,7 +105,7 @@ impl Queries {
         node: &Arc<Node>,
         request: &Request,
         user: &str,
-        gone: Gone,
+        gone: DisconnectCheck,
     ) -> Result<Answer, String> {
         self.answer(node, request, Session::new(node, user, gone))
     }
@@ -127,14 +127,14 @@ impl Queries {
                 session.times.mark_answered(node);
                 Answer::given(given, counted)
             }
-            Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
+            Err(error) => Answer::failed(&error, session.description().as_ref(), counted),
         };
         Ok(answer)
     }
 
     /// Drops the data of the request that asked under that number.
     pub(crate) fn forget(&self, asker: u64) {
-        self.held.forget(asker);
+        self.request_data.forget(asker);
     }
 
     /// Returns the note under a key.

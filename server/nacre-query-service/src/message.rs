@@ -1,7 +1,7 @@
 //! Messages of the query service between nodes: documents, index entries, notes, and steps of transactions.
 
-use super::elsewhere::Elsewhere;
-use super::of_function::FunctionQueries;
+use super::eventing_queries::FunctionQueries;
+use super::remote_services::RemoteRequest;
 use super::row::QUERY;
 use super::transaction::Durability;
 use super::unbuilt::own_unbuilt;
@@ -58,7 +58,7 @@ pub enum QueryMessage {
     /// Requests the indexes that the node must still build.
     Unbuilt,
     /// Sends a function's request to a service that the function's node does not have.
-    Elsewhere(Elsewhere),
+    Remote(RemoteRequest),
 }
 
 /// A reply of the query service.
@@ -85,8 +85,8 @@ pub enum QueryReply {
     Ends(Vec<End>),
     /// Reply to [`QueryMessage::Unbuilt`]: UUIDs of indexes.
     Unbuilt(BTreeSet<String>),
-    /// Reply to [`QueryMessage::Elsewhere`]: HTTP status and text.
-    Elsewhere(Result<(u16, String), Failure>),
+    /// Reply to [`QueryMessage::Remote`]: HTTP status and text.
+    Remote(Result<(u16, String), Failure>),
     /// Confirms the message.
     Done,
 }
@@ -104,7 +104,7 @@ impl PeerMessage for QueryMessage {
             QueryMessage::Forget(_) | QueryMessage::Note(_) | QueryMessage::Unnote(_) => "requests",
             QueryMessage::Ends(..) => "ends",
             QueryMessage::Unbuilt => "unbuilt",
-            QueryMessage::Elsewhere(_) => "functions",
+            QueryMessage::Remote(_) => "functions",
         }
     }
 
@@ -118,7 +118,7 @@ impl PeerMessage for QueryMessage {
             | QueryMessage::Unnote(_)
             | QueryMessage::Ends(..)
             | QueryMessage::Unbuilt
-            | QueryMessage::Elsewhere(_) => false,
+            | QueryMessage::Remote(_) => false,
         }
     }
 
@@ -150,7 +150,7 @@ impl PeerMessage for QueryMessage {
                 ends.map(QueryReply::Ends).ok_or(NoReply::Elsewhere)
             }
             QueryMessage::Unbuilt => Ok(QueryReply::Unbuilt(own_unbuilt(node))),
-            QueryMessage::Elsewhere(asked) => Ok(QueryReply::Elsewhere(asked.answer(node))),
+            QueryMessage::Remote(request) => Ok(QueryReply::Remote(request.answer(node))),
         }
     }
 }

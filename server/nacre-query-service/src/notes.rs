@@ -1,7 +1,7 @@
 //! Notes that instances of the query service share: prepared statements, running requests, and others.
 //!
-//! Notes are kept in memory and belong to a user. Keys that begin with the same word share a shelf with a maximum size. When
-//! a shelf is full, the user with the largest share of it loses the oldest note, so that one user cannot displace the notes
+//! Notes are kept in memory and belong to a user. Keys that begin with the same word form a group with a maximum size. When
+//! a group is full, the user with the largest share of it loses the oldest note, so that one user cannot displace the notes
 //! of others:
 //!
 //! ```text
@@ -11,14 +11,14 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Maximum size of keys and values on one shelf, in bytes.
+/// Maximum size of keys and values in one group, in bytes.
 const BYTES_MAX: usize = 16 << 20;
-/// Maximum number of notes on one shelf. Source: Couchbase's `prepared-limit`.
+/// Maximum number of notes in one group. Source: Couchbase's `prepared-limit`.
 const COUNT_MAX: usize = 16_384;
 
 /// Notes by key.
 #[derive(Default)]
-pub struct Notes(Mutex<BTreeMap<String, Shelf>>);
+pub struct Notes(Mutex<BTreeMap<String, NoteGroup>>);
 
 /// A note and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,17 +29,17 @@ pub struct Note {
 
 /// Notes whose keys begin with the same word, up to the first slash.
 #[derive(Default)]
-struct Shelf {
+struct NoteGroup {
     /// Each note with its age number.
     notes: BTreeMap<String, (u64, Note)>,
-    shares: BTreeMap<String, Share>,
+    shares: BTreeMap<String, UserNotes>,
     added: u64,
     bytes: usize,
 }
 
-/// The notes of one user on a shelf.
+/// The notes of one user in a group.
 #[derive(Default)]
-struct Share {
+struct UserNotes {
     /// Keys by age number, oldest first.
     by_age: BTreeMap<u64, String>,
     bytes: usize,
@@ -48,17 +48,17 @@ struct Share {
 impl Notes {
     /// Returns a note.
     pub fn get(&self, key: &str) -> Option<Note> {
-        let shelves = self.0.lock();
-        shelves.get(word(key))?.notes.get(key).map(|(_, note)| note.clone())
+        let groups = self.0.lock();
+        groups.get(word(key))?.notes.get(key).map(|(_, note)| note.clone())
     }
 
     /// Stores a note that belongs to `owner`, or removes the note if there is no value.
     pub fn set(&self, key: &str, owner: &str, value: Option<Vec<u8>>) {
-        let mut shelves = self.0.lock();
-        let shelf = shelves.entry(word(key).to_owned()).or_default();
-        shelf.remove(key);
+        let mut groups = self.0.lock();
+        let group = groups.entry(word(key).to_owned()).or_default();
+        group.remove(key);
         if let Some(value) = value.filter(|value| key.len() + value.len() <= BYTES_MAX) {
-            shelf.add(key, Note { owner: owner.to_owned(), value });
+            group.add(key, Note { owner: owner.to_owned(), value });
         }
     }
 
@@ -69,15 +69,15 @@ impl Notes {
 
     /// Returns the keys that begin with `prefix`, in order: those of `owner`, or all of them without one.
     pub fn keys(&self, prefix: &str, owner: Option<&str>) -> Vec<String> {
-        let shelves = self.0.lock();
-        let of = |shelf: &Shelf| {
-            let from = shelf.notes.range(prefix.to_owned()..);
+        let groups = self.0.lock();
+        let of = |group: &NoteGroup| {
+            let from = group.notes.range(prefix.to_owned()..);
             from.take_while(|(key, _)| key.starts_with(prefix))
                 .filter(|(_, (_, note))| owner.is_none_or(|owner| owner == note.owner))
                 .map(|(key, _)| key.clone())
                 .collect::<Vec<_>>()
         };
-        shelves.get(word(prefix)).map(of).unwrap_or_default()
+        groups.get(word(prefix)).map(of).unwrap_or_default()
     }
 }
 
@@ -85,7 +85,7 @@ fn word(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-impl Shelf {
+impl NoteGroup {
     fn add(&mut self, key: &str, note: Note) {
         self.added += 1;
         let bytes = key.len() + note.value.len();
@@ -103,10 +103,10 @@ impl Shelf {
     }
 
     /// Removes the oldest note of the user whose share has the largest size.
-    fn remove_oldest_of(&mut self, size: impl Fn(&Share) -> usize) {
+    fn remove_oldest_of(&mut self, size: impl Fn(&UserNotes) -> usize) {
         let largest = self.shares.values().max_by_key(|share| size(share));
         let oldest = largest.and_then(|share| share.by_age.values().next()).cloned();
-        self.remove(&oldest.expect("a shelf over its limit has a note"));
+        self.remove(&oldest.expect("a group over its limit has a note"));
     }
 
     fn remove(&mut self, key: &str) {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((notes.get("p/b"), keys("p/")), (None, vec!["p/c".into(), "p/d".into()]));
         notes.set("p/huge", "ann", Some(vec![0; BYTES_MAX]));
         assert_eq!(keys("p/"), ["p/c", "p/d"], "a note that never fits displaces nothing");
-        assert_eq!(keys("q/"), ["q/a"], "each shelf has its own limit");
+        assert_eq!(keys("q/"), ["q/a"], "each group has its own limit");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::Queries;
 use super::consistency::Wanted;
 use super::failure::{code, dml, failure, retry, unresolved};
-use super::held::Listed;
 use super::message::{CollectionCall, IndexPart, Place, QueryReply};
+use super::request_data::Listed;
 use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
 use nacre_bucket::Bucket;
@@ -91,7 +91,7 @@ impl Queries {
     ) -> Result<Arc<Vec<String>>, NoReply> {
         let Collection { node, bucket, id, .. } = collection;
         let of = (bucket.uuid.clone(), *id, vbid);
-        let known = self.held.look(asker, |kept| {
+        let known = self.request_data.read(asker, node.now(), |kept| {
             let listed = kept.listed.as_ref().filter(|listed| listed.of == of)?;
             Some(Arc::clone(&listed.ids))
         });
@@ -110,7 +110,7 @@ impl Queries {
         let ids: Vec<_> = documents.iter().filter_map(|document| name(document.name())).collect();
         let ids = Arc::new(ids);
         let listed = Listed { of, ids: Arc::clone(&ids) };
-        self.held.keep(asker, node.now(), |kept| kept.listed = Some(listed));
+        self.request_data.update(asker, node.now(), |kept| kept.listed = Some(listed));
         Ok(ids)
     }
 
@@ -134,12 +134,17 @@ impl Queries {
         left: Duration,
     ) -> Result<IndexSnapshot, NoReply> {
         let of = (part.index.clone(), part.partition);
-        let known = self.held.look(part.asker, |kept| {
+        let known = self.request_data.read(part.asker, node.now(), |kept| {
             let (vbids, snapshot) = kept.snapshots.get(&of)?;
             vbids.holds(&part.vbids).then(|| snapshot.clone())
         });
         if let Some(known) = known {
             return Ok(known);
+        }
+        if self.request_data.has_lost_snapshot(part.asker, &of) {
+            let message = "The node dropped the request's index snapshot, which was not read for \
+                           too long; run the request again";
+            return Err(retry(code::INDEX_FAILURE, message).into());
         }
         let cluster = node.cluster();
         let index = cluster
@@ -174,7 +179,7 @@ impl Queries {
             Missing::NoMemory(reason) => retry(code::NODE_MEMORY, reason).into(),
         })?;
         let kept = (part.vbids.clone(), snapshot.clone());
-        self.held.keep(part.asker, node.now(), |held| {
+        self.request_data.update(part.asker, node.now(), |held| {
             held.snapshots.insert(of, kept);
         });
         Ok(snapshot)
@@ -362,5 +367,5 @@ fn rest_of(after: &Place, span: &Span, reverse: bool) -> Span {
 
 /// Returns the failure of a reply of the wrong kind.
 pub(super) fn unexpected() -> Failure {
-    failure(code::INTERNAL, "a node answers something else")
+    failure(code::INTERNAL, "a node sent an unexpected reply")
 }

@@ -5,7 +5,7 @@
 
 use super::consistency::Wanted;
 use super::failure::{code, failure, retry};
-use super::gathered::Source;
+use super::index_merge::Source;
 use super::message::{IndexPart, QueryMessage, QueryReply};
 use crate::NodeQueries;
 use nacre_cluster::Index;
@@ -25,10 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The reply about a partition, or why the service failed there.
-type Told = Result<QueryReply, PeerFailure>;
+type PartitionReply = Result<QueryReply, PeerFailure>;
 
 /// A request to one of several nodes.
-struct Asking {
+struct PartitionRequest {
     /// Index of the part.
     part: usize,
     /// Nodes to ask next.
@@ -58,9 +58,9 @@ impl Source<'_> {
         &self,
         index: &Index,
         parts: &mut [IndexPart],
-    ) -> Result<Vec<Told>, Failure> {
+    ) -> Result<Vec<PartitionReply>, Failure> {
         let begun_ns = self.node.now().monotonic_ns;
-        let mut answers: Vec<Option<Told>> = parts.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<PartitionReply>> = parts.iter().map(|_| None).collect();
         loop {
             let passed_ns = self.node.now().monotonic_ns.saturating_sub(begun_ns);
             let passed = Duration::from_nanos(passed_ns);
@@ -88,7 +88,7 @@ impl Source<'_> {
         &self,
         index: &Index,
         parts: &[IndexPart],
-        answers: &mut [Option<Told>],
+        answers: &mut [Option<PartitionReply>],
         left: Duration,
     ) -> bool {
         let asked = self.node.cluster().asked_for(index);
@@ -97,13 +97,13 @@ impl Source<'_> {
             nodes.cloned().unwrap_or_default().into()
         };
         let missing = (0..parts.len()).filter(|part| answers[*part].is_none());
-        let mut asking: Vec<Asking> =
-            missing.map(|part| Asking { part, nodes: nodes(&parts[part]) }).collect();
+        let mut requests: Vec<PartitionRequest> =
+            missing.map(|part| PartitionRequest { part, nodes: nodes(&parts[part]) }).collect();
         let mut is_built = true;
-        while !asking.is_empty() {
+        while !requests.is_empty() {
             let mut here = Vec::new();
             let mut there: Vec<(usize, PendingReply<QueryMessage>)> = Vec::new();
-            asking.retain_mut(|Asking { part, nodes }| {
+            requests.retain_mut(|PartitionRequest { part, nodes }| {
                 let Some(node) = nodes.pop_front() else { return false };
                 let question = QueryMessage::Index(parts[*part].clone());
                 if node == self.node.id() {
@@ -119,9 +119,9 @@ impl Source<'_> {
             let here = here
                 .into_iter()
                 .map(|(part, question)| (part, Ok(question.answer(self.node, left))));
-            let told: Vec<_> = here.collect();
+            let replies: Vec<_> = here.collect();
             let there = there.into_iter().map(|(part, reply)| (part, reply.wait()));
-            for (part, answer) in told.into_iter().chain(there) {
+            for (part, answer) in replies.into_iter().chain(there) {
                 match answer {
                     Ok(Err(NoReply::NotYet(_))) => is_built = false,
                     Ok(Err(NoReply::Elsewhere)) | Err(_) => {}
@@ -129,7 +129,7 @@ impl Source<'_> {
                     Ok(Ok(reply)) => answers[part] = Some(Ok(reply)),
                 }
             }
-            asking.retain(|asking| answers[asking.part].is_none());
+            requests.retain(|request| answers[request.part].is_none());
         }
         is_built
     }
@@ -145,11 +145,11 @@ impl Source<'_> {
         let gathered = self.node.gather(self.bucket, &[want], left);
         let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
         let mut ends = Vec::new();
-        for told in gathered {
-            match told.reply {
-                Ok(QueryReply::Ends(told)) => ends.extend(told),
+        for reply in gathered {
+            match reply.reply {
+                Ok(QueryReply::Ends(found)) => ends.extend(found),
                 Err(failure) => return Err(failure.into()),
-                _ => return Err(failure(code::INTERNAL, "a node answers something else")),
+                _ => return Err(failure(code::INTERNAL, "a node sent an unexpected reply")),
             }
         }
         parts.iter_mut().for_each(|part| part.ends.clone_from(&ends));

@@ -62,10 +62,10 @@ impl Evaluator {
         account: Option<Arc<Account>>,
     ) -> Result<Caller, Failure> {
         let functions = self.functions(node).map_err(|reason| failure(code::INTERNAL, reason))?;
-        let mut caller = functions.caller(account).map_err(|error| told(&error))?;
+        let mut caller = functions.caller(account).map_err(|error| failure_of(&error))?;
         let (arguments, left) = (json!([file, text]).to_string(), left.min(LOADING));
         let loaded = caller.call("load", &arguments, Arc::new(NoQueries), left);
-        loaded.map(|_| caller).map_err(|error| told(&error))
+        loaded.map(|_| caller).map_err(|error| failure_of(&error))
     }
 
     /// Checks that `text` is valid code and has the function `wanted`, if one is given.
@@ -85,13 +85,13 @@ impl Evaluator {
                 let message = format!("there is no function {name} in its code");
                 Err(failure(code::FUNCTION_EXECUTION, message))
             }
-            Err(error) => Err(told(error)),
+            Err(error) => Err(failure_of(error)),
         }
     }
 }
 
 /// Returns the failure of loading or running code, without the name of the component, which users do not know.
-fn told(error: &Error) -> Failure {
+fn failure_of(error: &Error) -> Failure {
     let message = match error {
         Error::Reject { message, .. } => message.clone(),
         Error::Deadline { after, .. } => format!("stopped after {} ms", after.as_millis()),
@@ -203,7 +203,7 @@ impl Scripts {
             Instance::Script(caller) => {
                 let (now_us, seed) = (node.now().unix_ns / 1000, node.random());
                 let text = format!("[{},{now_us},{seed},{arguments}]", json!(function));
-                caller.call("call", &text, queries, left).map_err(|error| told(&error))?
+                caller.call("call", &text, queries, left).map_err(|error| failure_of(&error))?
             }
         };
         self.instances.push((loaded, instance));

@@ -3,20 +3,20 @@
 use super::administer::administer;
 use super::catalog::{catch_up_for, rows_of, state_of};
 use super::committed::Committed;
-use super::enlisted::{Joined, counted};
+use super::eventing_queries::Guard;
 use super::failure::{code, failure, no_bucket, unresolved};
 use super::footprint::Footprint;
 use super::functions::{
     call_script, create_function, drop_function, find_function, visible_functions,
 };
-use super::gathered::{Gathered, Source};
+use super::index_merge::{IndexMerge, Source};
 use super::message::Place;
 use super::noting::{self, RequestNotes};
-use super::of_function::Guard;
 use super::requester::{QUERY, Requester};
 use super::scripts::Scripts;
 use super::slow::RequestTimes;
 use super::transaction::{Durability, Staged};
+use super::txn_session::{JoinedTransaction, counted};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{BucketChange, Change, Index, IndexChange, Partitioning};
 use nacre_node::Node;
@@ -40,10 +40,10 @@ use std::time::Duration;
 const SCANS_MAX: usize = 64;
 
 /// Returns true once the client has disconnected. Called about a hundred times a second.
-pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type DisconnectCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Returns a `Gone` that reads `mark`.
-pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
+/// Returns a `DisconnectCheck` that reads `mark`.
+pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> DisconnectCheck {
     let mark = Arc::clone(mark);
     Arc::new(move || mark.load(Ordering::Relaxed))
 }
@@ -68,11 +68,11 @@ pub struct Session {
     pub(super) requester: Requester,
     pub(super) footprint: Footprint,
     /// Scans in progress, with their positions.
-    scans: Mutex<Vec<(IndexScan, Gathered)>>,
+    scans: Mutex<Vec<(IndexScan, IndexMerge)>>,
     /// Reports whether the client has disconnected.
-    gone: Gone,
+    gone: DisconnectCheck,
     /// The same for the request whose function sends this one.
-    outer_gone: Option<Gone>,
+    outer_gone: Option<DisconnectCheck>,
     /// Nesting of JavaScript function calls.
     pub(super) depth: u32,
     pub(super) times: RequestTimes,
@@ -82,7 +82,7 @@ pub struct Session {
     /// The terms of the request's reads and writes.
     pub(super) terms: Mutex<Terms>,
     /// The transaction that the request belongs to.
-    pub(super) transaction: Mutex<Option<Joined>>,
+    pub(super) transaction: Mutex<Option<JoinedTransaction>>,
     /// Restrictions, for a query of a function.
     guard: Option<Arc<Guard>>,
     /// JavaScript functions that were called.
@@ -91,11 +91,11 @@ pub struct Session {
 
 impl Session {
     /// Creates a session for a request of `user`, whose rights are looked up for each check.
-    pub fn new(node: &Arc<Node>, user: &str, gone: Gone) -> Session {
+    pub fn new(node: &Arc<Node>, user: &str, gone: DisconnectCheck) -> Session {
         Session::of(Requester::new(node, user), gone)
     }
 
-    fn of(requester: Requester, gone: Gone) -> Session {
+    fn of(requester: Requester, gone: DisconnectCheck) -> Session {
         let node = &requester.node;
         Session {
             footprint: Footprint::new(node.random()),
@@ -121,7 +121,7 @@ impl Session {
     }
 
     /// Returns a constructor of sessions for the queries of functions that this request calls.
-    pub(super) fn below(&self) -> impl Fn(Gone) -> Session + use<> {
+    pub(super) fn below(&self) -> impl Fn(DisconnectCheck) -> Session + use<> {
         let (requester, guard) = (self.requester.clone(), self.guard.clone());
         let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
         move |gone| {
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// Returns the description that the instance has noted of the request, until the request ends.
-    pub fn told(&self) -> Option<serde_json::Value> {
+    pub fn description(&self) -> Option<serde_json::Value> {
         self.notes.described(&self.requester.node)
     }
 
@@ -203,12 +203,12 @@ impl Session {
         index: &Index,
         partitions: &[u16],
         after: Option<Place>,
-    ) -> Result<Gathered, Failure> {
+    ) -> Result<IndexMerge, Failure> {
         let owners =
             self.requester.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))?;
         let Some(partitioning) = &index.partitioning else {
             self.footprint.note(&keyspace.bucket);
-            return Ok(Gathered::new(owners.all(), after));
+            return Ok(IndexMerge::new(owners.all(), after));
         };
         let all = || (0..partitioning.count).collect();
         let is_there = |partition: &&u16| **partition < partitioning.count;
@@ -216,7 +216,7 @@ impl Session {
             [] => all(),
             some => some.iter().filter(is_there).copied().collect(),
         };
-        Ok(Gathered::partitions(&wanted, &owners.all(), after.as_ref()))
+        Ok(IndexMerge::partitions(&wanted, &owners.all(), after.as_ref()))
     }
 
     /// Returns the source of scans of a bucket's indexes, with the time that the request permits.
@@ -401,7 +401,7 @@ impl Database for Session {
         self.require_reading(&keyspace)?;
         let known = {
             let mut scans = self.scans.lock();
-            let at = scans.iter().position(|(known, _)| goes_on(known, scan));
+            let at = scans.iter().position(|(known, _)| continues(known, scan));
             at.map(|at| scans.swap_remove(at).1)
         };
         let mut gathered = match known {
@@ -469,8 +469,8 @@ impl Database for Session {
         let owners = self.all_owners(keyspace)?;
         if let Some(guard) = &self.guard {
             guard.check(keyspace)?;
-            if let Some(told) = guard.rehearse(keyspace, &mutations) {
-                return Ok(told);
+            if let Some(outcomes) = guard.rehearse(keyspace, &mutations) {
+                return Ok(outcomes);
             }
             // Recorded in any case, because a write without an answer may have been applied.
             let vbids = mutations.iter().map(|mutation| owners.vbid_of(mutation.id.as_bytes()));
@@ -644,7 +644,7 @@ impl Drop for Session {
 }
 
 /// Returns true if `scan` continues `known`.
-fn goes_on(known: &IndexScan, scan: &IndexScan) -> bool {
+fn continues(known: &IndexScan, scan: &IndexScan) -> bool {
     let of = |scan: &IndexScan| IndexScan { limit: 0, ..scan.clone() };
     of(known) == of(scan)
 }
@@ -668,5 +668,5 @@ fn position(cursor: &[u8], spans: usize) -> Result<Place, Failure> {
         let number = u32::from_be_bytes(*number);
         (span < spans).then(|| Place { span, key: key.to_vec(), id: id.to_vec(), number })
     };
-    read().ok_or_else(|| failure(code::INTERNAL, "a scan goes on where it never was"))
+    read().ok_or_else(|| failure(code::INTERNAL, "a scan continues at an unknown position"))
 }

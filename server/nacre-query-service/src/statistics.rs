@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_statistics_take_is_bounded() {
+    fn memory_of_statistics_is_bounded() {
         let mut cluster = Cluster::new("u".into());
         assert!(check_size(&cluster, "a", &"x".repeat(BYTES_MAX)).is_ok());
         let refused = check_size(&cluster, "a", &"x".repeat(BYTES_MAX + 1)).unwrap_err();

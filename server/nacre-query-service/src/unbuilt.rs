@@ -21,8 +21,8 @@ pub(super) fn own_unbuilt(node: &Node) -> BTreeSet<String> {
 pub fn unbuilt(node: &Arc<Node>) -> BTreeSet<String> {
     let mut unbuilt = own_unbuilt(node);
     for reply in node.ask_members(&QueryMessage::Unbuilt) {
-        if let QueryReply::Unbuilt(told) = reply {
-            unbuilt.extend(told);
+        if let QueryReply::Unbuilt(found) = reply {
+            unbuilt.extend(found);
         }
     }
     unbuilt

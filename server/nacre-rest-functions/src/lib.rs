@@ -148,7 +148,7 @@ async fn resume(call: Call) -> Result<Reply, Reply> {
 }
 
 /// The functions that the user of a request may see and change.
-trait OfFunctions {
+trait FunctionAccess {
     /// Returns the ID of the function with that name, in the scope that the query string names.
     fn function_id(&self, name: &str) -> FunctionId;
 
@@ -172,7 +172,7 @@ trait OfFunctions {
     async fn change_function(&self, change: Change) -> Result<Arc<Cluster>, Reply>;
 }
 
-impl OfFunctions for Call {
+impl FunctionAccess for Call {
     fn function_id(&self, name: &str) -> FunctionId {
         let named = |parameter: &str| self.parameter(parameter).unwrap_or_default();
         let scope = form::Scope { bucket: named("bucket"), scope: named("scope") };
@@ -460,7 +460,7 @@ fn config(call: &Call) -> Result<Reply, Reply> {
 /// Settings that apply to all functions. Omitted members keep their values.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct SettingsChange {
     /// Must be false: nacre has no debugger.
     #[serde(default)]
     enable_debugger: bool,
@@ -471,7 +471,7 @@ async fn set_config(call: Call) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::SaveConfig.reply(&format!("the body: {error}"));
     let body: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Kind::Unmarshal.reply(&format!("the body: {error}")))?;
-    let wanted: Wanted = serde_json::from_value(body).map_err(wrong)?;
+    let wanted: SettingsChange = serde_json::from_value(body).map_err(wrong)?;
     if wanted.enable_debugger {
         return Err(Kind::SaveConfig.reply("enable_debugger is false: there is no debugger"));
     }
@@ -519,7 +519,7 @@ async fn reset(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let reopened = blocking("the reset", move || node.plugins().reopen(&node, &name)).await?;
     match reopened {
-        true => Ok(ok(&done("statistics begin anew"))),
+        true => Ok(ok(&done("statistics were reset"))),
         false => Err(Kind::NotDeployed.reply("the function is not deployed")),
     }
 }

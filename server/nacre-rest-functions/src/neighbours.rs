@@ -2,7 +2,7 @@
 //! manage the named functions.
 
 use super::error;
-use super::{OfFunctions, asked, managed, stats};
+use super::{FunctionAccess, asked, managed, stats};
 use nacre_http::Access;
 use nacre_http::body::{Reply, ok};
 use nacre_plugins_service::Deployment;

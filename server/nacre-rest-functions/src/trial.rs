@@ -3,12 +3,12 @@
 
 use super::error::Kind;
 use super::form::{self, Written};
-use super::{OfFunctions, find};
+use super::{FunctionAccess, find};
 use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_http::body::{Reply, blocking, ok};
 use nacre_plugins_service::functions::{self, deployment_name};
 use nacre_plugins_service::{
-    Chosen, DOCUMENTS_MAX, Deployment, NodePlugins, Range, Replay, Tried, rehearse,
+    DOCUMENTS_MAX, Deployment, NodePlugins, Range, Replay, TrialDocuments, TrialResult, rehearse,
 };
 use nacre_rest::Call;
 use nacre_sandbox::{Effect, Found, Rehearsed};
@@ -25,7 +25,7 @@ const LAST: usize = 10;
 /// Options of a dry run.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct DryRunOptions {
     /// A definition to use instead of the stored one.
     #[serde(default)]
     function: Option<Written>,
@@ -44,20 +44,22 @@ struct Asked {
     last: Option<usize>,
 }
 
-impl Asked {
-    fn chosen(&self) -> Result<Chosen, Reply> {
+impl DryRunOptions {
+    fn chosen(&self) -> Result<TrialDocuments, Reply> {
         let wrong = |reason: &str| Err(Kind::Unmarshal.reply(reason));
         match (&self.documents, self.vbucket, self.last) {
             (Some(ids), None, None) if ids.len() > DOCUMENTS_MAX => {
                 wrong(&format!("a dry run takes at most {DOCUMENTS_MAX} documents"))
             }
-            (Some(ids), None, None) => Ok(Chosen::Ids(ids.clone(), self.collection.clone())),
+            (Some(ids), None, None) => {
+                Ok(TrialDocuments::Ids(ids.clone(), self.collection.clone()))
+            }
             (None, Some(vbid), None) => {
                 let after = Seqno(self.from.saturating_sub(1));
                 let up_to = Seqno(self.to.unwrap_or(u64::MAX));
-                Ok(Chosen::Range(Range { vbid: Vbid(vbid), after, up_to }))
+                Ok(TrialDocuments::Range(Range { vbid: Vbid(vbid), after, up_to }))
             }
-            (None, None, last) => Ok(Chosen::Last(last.unwrap_or(LAST).min(DOCUMENTS_MAX))),
+            (None, None, last) => Ok(TrialDocuments::Last(last.unwrap_or(LAST).min(DOCUMENTS_MAX))),
             _ => wrong("a dry run is about one of documents, vbucket and last"),
         }
     }
@@ -66,8 +68,8 @@ impl Asked {
 /// Runs a function on documents, and returns the effects that it would have.
 pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
-    let asked: Asked = match call.body.is_empty() {
-        true => Asked::default(),
+    let asked: DryRunOptions = match call.body.is_empty() {
+        true => DryRunOptions::default(),
         false => serde_json::from_slice(&call.body).map_err(wrong)?,
     };
     let chosen = asked.chosen()?;
@@ -95,11 +97,11 @@ pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply
             .map_err(|reason| Kind::InvalidConfig.reply(&reason))
     });
     let (tried, is_complete) = tried.await??;
-    let documents: Vec<_> = tried.iter().map(told).collect();
+    let documents: Vec<_> = tried.iter().map(json_of).collect();
     Ok(ok(&json!({"documents": documents, "complete": is_complete})))
 }
 
-fn told(tried: &Tried) -> Value {
+fn json_of(tried: &TrialResult) -> Value {
     let (vbid, document, rehearsed) = match &tried.outcome {
         Ok(outcome) => outcome,
         Err(reason) => return json!({"id": tried.id, "outcome": "missing", "error": reason}),
@@ -205,7 +207,7 @@ fn timer(name: &str, set: Option<&Timer>) -> Value {
 /// Options of a replay.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Again {
+struct ReplayOptions {
     /// The first seqno.
     #[serde(default)]
     from: u64,
@@ -225,7 +227,7 @@ struct Again {
 /// Makes a running function process a part of history again.
 pub(super) async fn replay(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
-    let again: Again = serde_json::from_slice(&call.body).map_err(wrong)?;
+    let again: ReplayOptions = serde_json::from_slice(&call.body).map_err(wrong)?;
     let cluster = call.node.cluster();
     let function = find(&cluster, id)?;
     call.must_reach(&function.definition)?;
@@ -244,7 +246,7 @@ pub(super) async fn replay(call: &Call, id: &FunctionId) -> Result<Reply, Reply>
     })))
 }
 
-fn parts(again: &Again, deployment: &Deployment) -> Vec<Replay> {
+fn parts(again: &ReplayOptions, deployment: &Deployment) -> Vec<Replay> {
     let is_wanted = |vbid: Vbid| again.vbuckets.as_ref().is_none_or(|all| all.contains(&vbid.0));
     let since_ns = again.since_ms.saturating_mul(1_000_000);
     let range = |vbid, from: u64, to: u64| Replay {

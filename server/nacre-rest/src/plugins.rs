@@ -307,7 +307,8 @@ async fn deploy(call: Call) -> Result<Reply, Reply> {
     }
     let missing = manifest.capabilities.missing_from(&wanted.grants);
     if !missing.is_empty() {
-        let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));
+        let reason =
+            format!("the plugin requires the right to {}: grant it", missing.join(", and to "));
         return Err(invalid("_", reason));
     }
     manifest.capabilities.check_grants(&wanted.grants).map_err(|reason| invalid("_", reason))?;

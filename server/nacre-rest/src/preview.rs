@@ -6,7 +6,7 @@ use super::views::{check_members, in_time, loaded, no_bucket};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_plugins_service::{
-    self as plugins, Chosen, PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView,
+    self as plugins, PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView, TrialDocuments,
 };
 use nacre_sandbox::Response;
 use serde::Deserialize;
@@ -36,14 +36,16 @@ struct Asked {
 }
 
 impl Asked {
-    fn chosen(&self) -> Result<Chosen, String> {
+    fn chosen(&self) -> Result<TrialDocuments, String> {
         match (&self.documents, self.last) {
             (Some(_), Some(_)) => Err("a preview is about one of documents and last".into()),
             (Some(ids), None) if ids.len() > PREVIEW_DOCUMENTS_MAX => {
                 Err(format!("a preview takes at most {PREVIEW_DOCUMENTS_MAX} documents"))
             }
-            (Some(ids), None) => Ok(Chosen::Ids(ids.clone(), None)),
-            (None, last) => Ok(Chosen::Last(last.unwrap_or(LAST).min(PREVIEW_DOCUMENTS_MAX))),
+            (Some(ids), None) => Ok(TrialDocuments::Ids(ids.clone(), None)),
+            (None, last) => {
+                Ok(TrialDocuments::Last(last.unwrap_or(LAST).min(PREVIEW_DOCUMENTS_MAX)))
+            }
         }
     }
 }

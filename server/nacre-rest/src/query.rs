@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{Member, ServiceName};
 use nacre_http::Access;
-use nacre_query_service::Gone;
+use nacre_query_service::DisconnectCheck;
 use nacre_query_service::NodeQueries;
 use nacre_sandbox::Request;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     let mark = Arc::new(AtomicBool::new(false));
     let mut waiting = Waiting(Some(Arc::clone(&mark)));
     let client = apart::client();
-    let gone: Gone = Arc::new(move || {
+    let gone: DisconnectCheck = Arc::new(move || {
         mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(apart::is_gone)
     });
     let reply =

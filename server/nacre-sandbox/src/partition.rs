@@ -13,8 +13,8 @@ use crate::status::{Report, Status};
 use crate::{Account, Error, Limits, Permit, Plugin, Purpose, Setup};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_state::{
-    Changes, Moment, Refused, Standing, State, StateStorage, Timer, TimerChanges, Track, View,
-    Writes,
+    Changes, ProgressLog, ProgressStamp, Refused, State, StateStorage, Timer, TimerChanges,
+    VbucketProgress, View, Writes,
 };
 use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +26,9 @@ pub struct Partition {
     shared: Arc<Shared>,
     storage: Box<dyn StateStorage>,
     /// The vBuckets whose timers fire here, each with the first moment of that.
-    served: BTreeMap<Vbid, Moment>,
+    served: BTreeMap<Vbid, ProgressStamp>,
     /// Standings of vBuckets that this partition has begun to serve since the last commit.
-    begun: BTreeMap<Vbid, Standing>,
+    begun: BTreeMap<Vbid, VbucketProgress>,
     /// vBuckets with unreported progress.
     moved: BTreeSet<Vbid>,
     status: Status,
@@ -192,7 +192,7 @@ impl Partition {
         }
         let shared = Arc::new(Shared::new(Arc::clone(&context)));
         let tracks = loaded.progress.into_iter();
-        let tracks = tracks.map(|(vbid, standing)| (vbid, Track::at(standing))).collect();
+        let tracks = tracks.map(|(vbid, standing)| (vbid, ProgressLog::at(standing))).collect();
         *shared.published.write() = Published { state, tracks, ..Published::default() };
         Ok(Partition {
             slot: Slot {
@@ -236,7 +236,7 @@ impl Partition {
     }
 
     /// Returns the progress in a vBucket.
-    pub fn standing(&self, vbid: Vbid) -> Standing {
+    pub fn standing(&self, vbid: Vbid) -> VbucketProgress {
         let published = self.shared.published.read();
         published.tracks.get(&vbid).map(|track| track.standing).unwrap_or_default()
     }
@@ -255,9 +255,9 @@ impl Partition {
     pub fn serve(&mut self, vbid: Vbid, term: u64, begun: u64) -> Result<(), Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         fed.state.timers.serve(vbid, true);
-        let Standing { moment, point } = self.standing(vbid);
+        let VbucketProgress { moment, point } = self.standing(vbid);
         self.served.insert(vbid, moment.begin(term, begun));
-        let standing = Standing { moment: self.next_moment(vbid), point };
+        let standing = VbucketProgress { moment: self.next_moment(vbid), point };
         self.begun.insert(vbid, standing);
         self.show(fed, &[(vbid, standing)]);
         Ok(())
@@ -299,7 +299,7 @@ impl Partition {
     pub fn follow(
         &mut self,
         vbid: Vbid,
-        standing: Standing,
+        standing: VbucketProgress,
         timers: TimerChanges,
         whole: bool,
     ) -> Result<(), Error> {
@@ -591,13 +591,13 @@ impl Partition {
         }
         let standings: Vec<_> = points
             .into_iter()
-            .map(|(vbid, point)| (vbid, Standing { moment: self.next_moment(vbid), point }))
+            .map(|(vbid, point)| (vbid, VbucketProgress { moment: self.next_moment(vbid), point }))
             .collect();
         self.keep(fed, &standings)
     }
 
     /// Returns the moment for the next commit; the current moment if other nodes serve the vBucket.
-    fn next_moment(&self, vbid: Vbid) -> Moment {
+    fn next_moment(&self, vbid: Vbid) -> ProgressStamp {
         let moment = self.standing(vbid).moment;
         match self.served.get(&vbid) {
             Some(first) if moment < *first => *first,
@@ -606,7 +606,7 @@ impl Partition {
         }
     }
 
-    fn keep(&mut self, mut fed: Fed, standings: &[(Vbid, Standing)]) -> Result<(), Error> {
+    fn keep(&mut self, mut fed: Fed, standings: &[(Vbid, VbucketProgress)]) -> Result<(), Error> {
         let setup = &self.slot.context.setup;
         // The state must not reflect documents that a crash can still undo.
         if let Err(error) = setup.documents.settle() {
@@ -645,7 +645,7 @@ impl Partition {
     }
 
     /// Publishes changes to readers and other nodes.
-    fn show(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) {
+    fn show(&mut self, fed: Fed, standings: &[(Vbid, VbucketProgress)]) {
         let is_served = |vbid| self.served.contains_key(&vbid);
         self.moved.extend(standings.iter().map(|(vbid, _)| *vbid).filter(|vbid| is_served(*vbid)));
         let charged_bytes = memory_of(&fed.state);

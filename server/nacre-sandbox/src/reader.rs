@@ -12,7 +12,10 @@ use crate::feed::Fed;
 use crate::instance::{Data, Instance};
 use crate::pool::{Pool, User};
 use crate::{Account, Error, Plugin, Setup, Status};
-use nacre_state::{IndexSnapshot, Lacking, Moment, Share, Standing, State, Track};
+use nacre_state::{
+    FollowerPosition, IndexSnapshot, ProgressDelta, ProgressLog, ProgressStamp, State,
+    VbucketProgress,
+};
 use nacre_types::{Now, Vbid};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -26,7 +29,7 @@ use wasmtime::Store;
 pub struct Published {
     pub state: State,
     /// Progress of each vBucket that was ever fed or followed.
-    pub tracks: BTreeMap<Vbid, Track>,
+    pub tracks: BTreeMap<Vbid, ProgressLog>,
     /// Size of the steps of all vBuckets, in bytes.
     pub steps_bytes: usize,
     pub stopped: Option<String>,
@@ -40,7 +43,7 @@ impl Published {
     pub fn take(
         &mut self,
         fed: Fed,
-        standings: &[(Vbid, Standing)],
+        standings: &[(Vbid, VbucketProgress)],
         is_served: impl Fn(Vbid) -> bool,
     ) {
         self.state = fed.state;
@@ -57,11 +60,11 @@ impl Published {
                     let timers = timers.remove(vbid).unwrap_or_default();
                     self.steps_bytes += track.push(*standing, timers);
                 }
-                false => *track = Track::at(*standing),
+                false => *track = ProgressLog::at(*standing),
             }
         }
         if self.steps_bytes > STEPS_BYTES_MAX {
-            self.tracks.values_mut().for_each(Track::trim);
+            self.tracks.values_mut().for_each(ProgressLog::trim);
             self.steps_bytes = 0;
         }
     }
@@ -255,16 +258,16 @@ impl Reader {
     }
 
     /// Returns the progress in each vBucket.
-    pub fn moments(&self) -> BTreeMap<Vbid, Moment> {
+    pub fn moments(&self) -> BTreeMap<Vbid, ProgressStamp> {
         let published = self.shared.published.read();
         let tracks = published.tracks.iter();
         tracks.map(|(vbid, track)| (*vbid, track.standing.moment)).collect()
     }
 
     /// Returns the changes that a follower of a vBucket lacks, or their first part: about `bytes_max` at most.
-    pub fn share(&self, vbid: Vbid, lacking: Lacking, bytes_max: usize) -> Share {
+    pub fn share(&self, vbid: Vbid, lacking: FollowerPosition, bytes_max: usize) -> ProgressDelta {
         let published = self.shared.published.read();
-        let none = Track::default();
+        let none = ProgressLog::default();
         let track = published.tracks.get(&vbid).unwrap_or(&none);
         let (since, after) = lacking;
         let changes = match after {

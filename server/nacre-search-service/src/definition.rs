@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_gives_the_definition_back() {
+    fn a_record_reads_back_as_the_definition() {
         let members = json!({"type": INDEX, "sourceName": "b.c", "params": {"x": [1]}});
         let one = definition("b.c.s.i", members);
         let record = one.record();

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_waited_for_is_refused() {
+    fn unsupported_consistency_is_refused() {
         let of = |level: &str, vectors: Value| {
             read(&json!({"ctl": {"consistency": {"level": level, "vectors": vectors}}}))
         };

@@ -23,19 +23,19 @@ const BUCKET: &str = "default";
 /// Options of `nacre dev`.
 #[derive(Args, Clone, Debug)]
 pub struct Dev {
-    /// Load sample documents, each sample into a scope of its own; may be given several times
+    /// Load sample documents, each sample into its own scope; may be given several times
     #[arg(long, value_enum, value_name = "SAMPLE")]
     sample: Vec<Sample>,
-    /// Keep nothing: data is in a temporary folder that is removed at the end
+    /// Keep no data: uses a temporary folder that is removed at the end
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
-    /// Where data is kept (default: .nacre/data in the working directory)
+    /// Directory for data (default: .nacre/data in the working directory)
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Move all ports, as for `serve`
     #[arg(long, env = "NACRE_PORT_BASE", value_name = "N")]
     port_base: Option<u16>,
-    /// Where compiled plugins are kept (default: nacre/plugins in the user's cache folder)
+    /// Directory for compiled plugins (default: nacre/plugins in the user's cache folder)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Options of `nacre serve`.
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
-    /// Where documents, settings and plugin state are kept
+    /// Directory for documents, settings and plugin state
     #[arg(long, env = "NACRE_DATA_DIR", default_value = "nacre-data")]
     data_dir: PathBuf,
     /// Address to listen on
@@ -64,47 +64,51 @@ pub struct Serve {
     /// or of the limit of its control group)
     #[arg(long, env = "NACRE_MEMORY", value_name = "SIZE", value_parser = memory::parse)]
     memory: Option<u64>,
-    /// Threads that serve keys (default: one a processor)
+    /// Threads for key-value connections (default: one per processor)
     #[arg(long, env = "NACRE_KV_THREADS")]
     kv_threads: Option<usize>,
-    /// Serve keys without io_uring, although the kernel has it
+    /// Do not use io_uring for key-value connections, even if the kernel supports it
     #[arg(long, env = "NACRE_NO_IO_URING")]
     no_io_uring: bool,
     /// Form of states that plugins do not choose, those of views and functions too: resident in memory, or segmented on disk
     #[arg(long, env = "NACRE_STATE_FORM", value_name = "FORM", default_value = "resident", value_parser = StateForm::named)]
     state_form: StateForm,
-    /// Memory for what was read of segmented states lately, in MiB
+    /// Cache for data read from segmented states, in MiB
     #[arg(long, env = "NACRE_STATE_CACHE_MB", default_value_t = 16)]
     state_cache_mb: usize,
-    /// Memory for what was written to one segmented state, in KiB, before it goes to disk
+    /// Memory for writes to one segmented state before they are flushed to disk, in KiB
     #[arg(long, env = "NACRE_STATE_FLUSH_KB", default_value_t = 8192)]
     state_flush_kb: usize,
-    /// Milliseconds from which on an operation of the key-value protocol is logged as slow; 0 for none
+    /// Key-value operations that take at least so many milliseconds are logged as slow; 0 disables
+    /// it
     #[arg(long, env = "NACRE_SLOW_OP_MS", value_name = "MS", default_value_t = 500)]
     slow_op_ms: u64,
-    /// Milliseconds from which on a statement or a query of a view is logged as slow; 0 for none
+    /// Statements and view queries that take at least so many milliseconds are logged as slow; 0
+    /// disables it
     #[arg(long, env = "NACRE_SLOW_QUERY_MS", value_name = "MS", default_value_t = 1000)]
     slow_query_ms: u64,
     /// Log slow operations without keys, statements and names of users
     #[arg(long, env = "NACRE_SLOW_OP_REDACT")]
     slow_op_redact: bool,
-    /// Where compiled plugins are kept (default: in the data directory)
+    /// Directory for compiled plugins (default: in the data directory)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
-    /// The node's certificate and the chain behind it, in PEM (default: one by an authority of the node's own)
+    /// The node's certificate and the chain behind it, in PEM (default: a certificate signed by the
+    /// node's own authority)
     #[arg(long, env = "NACRE_TLS_CERTIFICATE", requires = "tls_key", value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
     /// The private key of the certificate, in PEM
     #[arg(long, env = "NACRE_TLS_KEY", requires = "tls_certificate", value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Names and addresses for the certificate of the node's own, beside localhost and --host, separated by commas
+    /// Names and addresses for the generated certificate, in addition to localhost and --host,
+    /// separated by commas
     #[arg(long, env = "NACRE_TLS_NAMES", value_delimiter = ',')]
     tls_names: Vec<String>,
     /// Names by which browsers may reach the node, besides addresses, localhost, --host, --tls-names and the names of the cluster's
     /// nodes, separated by commas; `*` allows any name. Other clients may use any name
     #[arg(long, env = "NACRE_ALLOW_HOSTS", value_delimiter = ',', value_name = "NAMES")]
     allow_hosts: Vec<String>,
-    /// Take passwords that cross a network as they are (SASL PLAIN without TLS)
+    /// Accept unencrypted passwords from other machines (SASL PLAIN without TLS)
     #[arg(long, env = "NACRE_ALLOW_PLAIN_LOGINS")]
     allow_plain_logins: bool,
     /// Networks, addresses and hosts, each with a port where wanted, that functions and plugins of this node may send requests to

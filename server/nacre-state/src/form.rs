@@ -48,7 +48,7 @@ impl StateForm {
     pub fn named(name: &str) -> Result<StateForm, String> {
         let forms = [StateForm::Resident, StateForm::Segmented];
         let found = forms.into_iter().find(|form| form.as_str() == name);
-        found.ok_or_else(|| format!("{name:?} is no form of state: resident or segmented"))
+        found.ok_or_else(|| format!("{name:?} is not a form of state: use resident or segmented"))
     }
 }
 

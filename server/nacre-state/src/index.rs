@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_stand_in_the_order_of_keys_then_documents() {
+    fn entries_are_ordered_by_keys_then_documents() {
         let mut view = View::writing(State::default(), 1 << 20);
         let documents = [document("b", Kind::Alive), document("a", Kind::Alive)];
         let entries = vec![
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_several_collections_are_told_apart() {
+    fn ids_of_several_collections_are_distinguished() {
         let mut view = View::writing(State::default(), 1 << 20);
         let form = Form { names_collections: true, ..Form::default() };
         let of = |collection: u32, kind| {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_are_too_large_are_left_out_and_told() {
+    fn oversized_entries_are_skipped_and_reported() {
         let mut view = View::writing(State::default(), 1 << 20);
         let large = vec![0; INDEX_KEY_BYTES_MAX + 1];
         let entries = vec![entry(0, &large), entry(0, b"k")];
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn of_partitions_those_are_kept_that_are_held_and_each_is_read_for_itself() {
+    fn only_held_partitions_are_stored_and_each_is_read_separately() {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
         let held = Some(Arc::new(BTreeSet::from([0, 255, u16::MAX])));

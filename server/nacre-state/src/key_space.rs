@@ -39,7 +39,7 @@ impl Found<'_> {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Found::Memory(value) => value.bytes(),
-            Found::Stored(slot) => slot.value().expect("what is removed is not found"),
+            Found::Stored(slot) => slot.value().expect("the removed key is not found"),
         }
     }
 
@@ -73,7 +73,7 @@ impl Row<'_> {
     pub fn value(&self) -> &[u8] {
         match self {
             Row::Memory(_, value) => value,
-            Row::Stored(slot) => slot.value().expect("what is removed is no row"),
+            Row::Stored(slot) => slot.value().expect("the removed key is not a row"),
         }
     }
 }

@@ -20,12 +20,12 @@ mod blobs;
 mod form;
 mod index;
 mod key_space;
+mod progress;
 mod scan;
 mod segmented;
 mod segments;
 mod space;
 mod space_storage;
-mod standing;
 mod storage;
 mod timers;
 mod tree;
@@ -38,12 +38,15 @@ pub use index::{
     Entry, Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span, fold, forget, too_large,
 };
 pub use key_space::{Found, KeySpace, Row, Rows};
+pub use progress::{
+    FollowerPosition, ProgressDelta, ProgressLog, ProgressStamp, TimerChanges, TimerCopy,
+    VbucketProgress,
+};
 pub use scan::{Page, Scan, ScanEntry};
 pub use segmented::{MergeJob, Segmenting};
 pub use segments::{BlockCache, Damage, Merge, Merged, Record, Segments, Slot};
 pub use space::{Refused, SCAN_BYTES_MAX, State, View, Writes};
-pub use space_storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, Vouching};
-pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges, Track};
+pub use space_storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, SyncCounts};
 pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
 pub use timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 pub use tree::{Bytes, KEY_BYTES_MAX, Range, Value};

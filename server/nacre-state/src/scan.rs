@@ -115,7 +115,7 @@ impl Parameters {
         if !prefix.is_empty() {
             return match start.is_empty() && end.is_empty() {
                 true => Ok(Span { end: behind_prefix(&prefix), start: prefix }),
-                false => Err("prefix stands for start and end: give one or the other".into()),
+                false => Err("prefix replaces start and end: use one or the other".into()),
             };
         }
         let includes_end = self.inclusive_end.unwrap_or(true);
@@ -185,7 +185,7 @@ fn limit(text: &[u8]) -> Result<usize, String> {
 fn cursor(text: &[u8]) -> Result<Vec<u8>, String> {
     let place = URL_SAFE_NO_PAD.decode(text).ok().filter(|place| is_place(place));
     place.ok_or_else(|| {
-        "after is what the page before has under this name, as it is: this is none".into()
+        "after must be copied unchanged from the previous page: this value is invalid".into()
     })
 }
 
@@ -226,7 +226,8 @@ impl Scan {
         // Beyond the last entry of an incomplete part, the next entry may be of that part.
         let mut known_to: Option<Vec<u8>> = None;
         for part in parts.iter().filter(|part| !part.is_whole) {
-            let last = part.entries.last().ok_or("a node has more entries and tells none")?;
+            let last =
+                part.entries.last().ok_or("a node reported more entries but returned none")?;
             if known_to.as_ref().is_none_or(|known| is_before(&last.place, known)) {
                 known_to = Some(last.place.clone());
             }
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_is_refused_with_a_reason() {
+    fn unsupported_scans_are_refused_with_a_reason() {
         let refused = |query: &&str| format!("{query}: {}", Scan::read(query).unwrap_err());
         let queries = [
             "limit=0",
@@ -399,9 +400,9 @@ mod tests {
         start=a&start_hex=61: start_hex is given twice, or once as bytes and once as _hex
         start_hex=6: start_hex has two hexadecimal digits for each byte
         end_hex=6g: end_hex has two hexadecimal digits for each byte
-        prefix=a&start=a: prefix stands for start and end: give one or the other
-        after=none: after is what the page before has under this name, as it is: this is none
-        after=ZQ: after is what the page before has under this name, as it is: this is none
+        prefix=a&start=a: prefix replaces start and end: use one or the other
+        after=none: after must be copied unchanged from the previous page: this value is invalid
+        after=ZQ: after must be copied unchanged from the previous page: this value is invalid
         stale=later: stale is false, ok or update_after
         startkey=a: there is no parameter "startkey" of a scan: it has start, end, prefix (each also with _hex), inclusive_end, descending, limit, after, stale and hex
         "#);
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_told_as_text_where_they_are_text() {
+    fn bytes_are_shown_as_text_where_possible() {
         let index = index(&[b"\xc3\xa9", b"\xc3"]);
         let told = |query: &str| {
             let scan = Scan::read(query).unwrap();

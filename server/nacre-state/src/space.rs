@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_granted_is_refused() {
+    fn ungranted_accesses_are_refused() {
         let mut reader = View::reading(State::default());
         assert_eq!(reader.put(b"a", b""), Err(Refused::ReadOnly));
         assert_eq!(reader.delete(b"a"), Err(Refused::ReadOnly));

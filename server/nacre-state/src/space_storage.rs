@@ -11,13 +11,13 @@
 //! In a segmented state ([`Segmenting`]), the `s` rows are the entries since the last flush. `d` and a key marks a key removed
 //! since, `g` and a number names a segment, `b` and a name a blob, and `m` holds the next file number.
 //!
-//! Row `n` counts the syncs of the rows. [`Vouching`] also stores that number, in the node's settings. A space with a lower
+//! Row `n` counts the syncs of the rows. [`SyncCounts`] also stores that number, in the node's settings. A space with a lower
 //! number, or a missing space, has lost rows ([`SpaceStorage::damage`]).
 
 use crate::blobs::{BlobRecord, Blobs};
 use crate::segmented::{self, BLOB, NEXT, SEGMENT, Segmented, Segmenting};
 use crate::segments::Record;
-use crate::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
+use crate::{Changes, Home, KeySpace, Loaded, ProgressStamp, StateStorage, Timer, VbucketProgress};
 use nacre_dcp::ResumePoint;
 use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
@@ -39,15 +39,15 @@ pub const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
 
 /// The sync count of each deployment's space.
 #[derive(Clone)]
-pub struct Vouching(Arc<dyn Space>);
+pub struct SyncCounts(Arc<dyn Space>);
 
-impl Vouching {
+impl SyncCounts {
     /// Opens the space of the counts.
     ///
     /// # Errors
     /// Fails when it cannot be opened.
-    pub fn open(spaces: &dyn Spaces) -> Result<Vouching, Error> {
-        spaces.open("states").map(Vouching)
+    pub fn open(spaces: &dyn Spaces) -> Result<SyncCounts, Error> {
+        spaces.open("states").map(SyncCounts)
     }
 
     fn syncs(&self, name: &str) -> Result<u64, Error> {
@@ -76,7 +76,7 @@ impl Vouching {
 pub struct SpaceStorage {
     space: Arc<dyn Space>,
     name: String,
-    vouching: Vouching,
+    sync_counts: SyncCounts,
     /// Number of syncs of the rows.
     syncs: u64,
     /// True if rows were written since the last sync.
@@ -137,7 +137,7 @@ struct KeptBack {
     state: KeySpace,
     touched: KeySpace,
     timers: BTreeMap<(Home, String), Option<Timer>>,
-    progress: BTreeMap<Vbid, Standing>,
+    progress: BTreeMap<Vbid, VbucketProgress>,
     /// The blobs, if they have changed.
     blobs: Option<Blobs>,
     /// Approximate size of the rows.
@@ -188,10 +188,10 @@ impl KeptBack {
             };
             (key, value)
         });
-        let progress = self.progress.iter().map(|(vbid, Standing { moment, point })| {
+        let progress = self.progress.iter().map(|(vbid, VbucketProgress { moment, point })| {
             let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = *point;
             let mut numbers = vec![vb_uuid.0, seqno.0, snapshot_start.0, snapshot_end.0];
-            if *moment != Moment::default() {
+            if *moment != ProgressStamp::default() {
                 numbers.extend([moment.term, moment.begun, moment.count]);
             }
             let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
@@ -211,14 +211,14 @@ impl SpaceStorage {
     /// Fails when the rows cannot be read.
     pub fn open(
         states: &dyn Spaces,
-        vouching: &Vouching,
+        sync_counts: &SyncCounts,
         name: &str,
         keeps_back: bool,
         kept_back_bytes_max: usize,
         segmenting: Option<&Segmenting>,
     ) -> Result<SpaceStorage, String> {
         let text = |error: Error| error.to_string();
-        let vouched = vouching.syncs(name).map_err(text)?;
+        let vouched = sync_counts.syncs(name).map_err(text)?;
         let space = states.open(name).map_err(text)?;
         let Read { mut loaded, syncs, records, blobs, next } = read(&*space)?;
         let mut damage = match space.damage() {
@@ -228,7 +228,8 @@ impl SpaceStorage {
         let was_segmented = next.is_some() || !records.is_empty();
         let mut segmented = None;
         if segmenting.is_some() || was_segmented {
-            let files = space.files().ok_or("the state cannot have segments where it is kept")?;
+            let files =
+                space.files().ok_or("the storage of the state does not support segments")?;
             let with = segmenting.cloned().unwrap_or_else(Segmenting::without_cache);
             let next = next.unwrap_or_default();
             let opened = Segmented::open(files.clone(), records, &blobs, next, &with);
@@ -260,7 +261,7 @@ impl SpaceStorage {
         let mut storage = SpaceStorage {
             space,
             name: name.to_owned(),
-            vouching: vouching.clone(),
+            sync_counts: sync_counts.clone(),
             syncs,
             is_unsynced: false,
             loaded: Some(loaded),
@@ -373,7 +374,7 @@ impl SpaceStorage {
         self.is_unsynced = !durable;
         if durable {
             self.syncs += 1;
-            self.vouching.set(&self.name, self.syncs).map_err(|error| error.to_string())?;
+            self.sync_counts.set(&self.name, self.syncs).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -494,7 +495,7 @@ impl StateStorage for SpaceStorage {
         self.kept_back = KeptBack::default();
         self.loaded = None;
         // First, because missing rows would otherwise count as a loss.
-        self.vouching.forget(&self.name).map_err(|error| error.to_string())?;
+        self.sync_counts.forget(&self.name).map_err(|error| error.to_string())?;
         self.space.clear().map_err(|error| error.to_string())?;
         if let Some(stored) = &mut self.segmented {
             stored.logged.clear();
@@ -528,7 +529,7 @@ fn timer(home: Home, name: &[u8], value: &[u8]) -> Option<(Home, String, Timer)>
     Some((home, str::from_utf8(name).ok()?.to_owned(), timer))
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, Standing)> {
+fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, VbucketProgress)> {
     let vbid = Vbid(u16::from_be_bytes(key.try_into().ok()?));
     let number = |index: usize| {
         Some(u64::from_be_bytes(value.get(8 * index..8 * index + 8)?.try_into().ok()?))
@@ -540,11 +541,11 @@ fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, Standing)> {
         snapshot_end: Seqno(number(3)?),
     };
     let moment = match value.len() {
-        32 => Moment::default(),
-        56 => Moment { term: number(4)?, begun: number(5)?, count: number(6)? },
+        32 => ProgressStamp::default(),
+        56 => ProgressStamp { term: number(4)?, begun: number(5)?, count: number(6)? },
         _ => return None,
     };
-    Some((vbid, Standing { moment, point }))
+    Some((vbid, VbucketProgress { moment, point }))
 }
 
 #[cfg(test)]
@@ -553,14 +554,14 @@ mod tests {
     use nacre_store::MemorySpaces;
 
     fn open(spaces: &MemorySpaces, keeps_back: bool) -> SpaceStorage {
-        let vouching = Vouching::open(spaces).unwrap();
-        SpaceStorage::open(spaces, &vouching, "partition", keeps_back, KEPT_BACK_BYTES_MAX, None)
+        let sync_counts = SyncCounts::open(spaces).unwrap();
+        SpaceStorage::open(spaces, &sync_counts, "partition", keeps_back, KEPT_BACK_BYTES_MAX, None)
             .unwrap()
     }
 
     /// Lost synced rows are detected, whatever has happened to the file.
     #[test]
-    fn rows_that_were_synced_and_are_gone_are_damage() {
+    fn missing_synced_rows_are_damage() {
         let spaces = MemorySpaces::default();
         let change = |value: &[u8]| Changes {
             state: KeySpace::load([(&b"k"[..], value)].into_iter()).unwrap(),
@@ -599,8 +600,9 @@ mod tests {
             snapshot_end: Seqno(3),
         };
         let timer = |due_us| Some(Timer { due_us, payload: b"p".to_vec() });
-        let plain = Standing { point, ..Standing::default() };
-        let standing = Standing { moment: Moment { term: 4, begun: 5, count: 6 }, point };
+        let plain = VbucketProgress { point, ..VbucketProgress::default() };
+        let standing =
+            VbucketProgress { moment: ProgressStamp { term: 4, begun: 5, count: 6 }, point };
         let changes = Changes {
             state: KeySpace::load([(&b"k"[..], &b"v"[..])].into_iter()).unwrap(),
             touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
@@ -621,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_back_is_there_all_at_once() {
+    fn deferred_commits_become_visible_at_once() {
         let spaces = MemorySpaces::default();
         let mut storage = open(&spaces, true);
         let change = |value: Option<&[u8]>, seqno| Changes {
@@ -631,7 +633,7 @@ mod tests {
             blobs: None,
             progress: vec![(
                 Vbid(1),
-                Standing {
+                VbucketProgress {
                     point: ResumePoint { seqno: Seqno(seqno), ..Default::default() },
                     ..Default::default()
                 },

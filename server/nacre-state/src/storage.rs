@@ -2,7 +2,7 @@
 
 use crate::blobs::Blobs;
 use crate::segments::Segments;
-use crate::{Home, KeySpace, Standing, Timer, Value};
+use crate::{Home, KeySpace, Timer, Value, VbucketProgress};
 use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Loaded {
     /// Timers with their owner and name, in any order.
     pub timers: Vec<(Home, String, Timer)>,
     /// Position of the feed in each vBucket.
-    pub progress: Vec<(Vbid, Standing)>,
+    pub progress: Vec<(Vbid, VbucketProgress)>,
 }
 
 impl Loaded {
@@ -57,7 +57,7 @@ pub struct Changes {
     /// The new timer of each owner and name; `None` where it was removed or has fired.
     pub timers: Vec<((Home, String), Option<Timer>)>,
     /// Positions of the feed in the vBuckets that have advanced.
-    pub progress: Vec<(Vbid, Standing)>,
+    pub progress: Vec<(Vbid, VbucketProgress)>,
 }
 
 /// The durable storage of a partition: an ordered key space with timers, and the progress that it reflects.
@@ -109,7 +109,7 @@ pub trait StateStorage: Send {
 struct Content {
     entries: KeySpace,
     timers: BTreeMap<(Home, String), Timer>,
-    progress: BTreeMap<Vbid, Standing>,
+    progress: BTreeMap<Vbid, VbucketProgress>,
 }
 
 /// A storage in memory, for tests and rebuildable state. Clones share their contents.

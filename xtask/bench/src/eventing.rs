@@ -97,7 +97,7 @@ fn wait_until(mut is_so: impl FnMut() -> Result<bool, String>) -> Result<(), Str
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > PATIENCE {
-            return Err("it takes too long".into());
+            return Err("it took too long".into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -114,7 +114,7 @@ fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
         for (number, since) in written {
             while !copies.holds(number)? {
                 if since.elapsed() > PATIENCE {
-                    return Err("a copy does not come".to_owned());
+                    return Err("a copy is missing".to_owned());
                 }
                 std::thread::sleep(LOOK);
             }

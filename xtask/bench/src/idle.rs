@@ -39,7 +39,7 @@ pub fn run(connections: usize, rounds: usize, seconds: f64) -> Result<(), String
         let idle = (0..connections).map(|_| log_in(&node)).collect::<Result<Vec<_>, _>>()?;
         let grown = node::memory_bytes(node.id())?.saturating_sub(before);
         each.push(grown as f64 / connections as f64);
-        let beside = beside_slow_ones(&node, || load::measure(&binary, &[], &target, &options))?;
+        let beside = with_slow_clients(&node, || load::measure(&binary, &[], &target, &options))?;
         drop(idle);
         println!(
             "  alone {:.0}/s p99 {:.0} us, beside {:.0}/s p99 {:.0} us",
@@ -54,7 +54,10 @@ pub fn run(connections: usize, rounds: usize, seconds: f64) -> Result<(), String
 }
 
 /// Runs `work` while a client sends requests a byte at a time.
-fn beside_slow_ones<T>(node: &Node, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn with_slow_clients<T>(
+    node: &Node,
+    work: impl FnOnce() -> Result<T, String>,
+) -> Result<T, String> {
     let mut slow =
         (0..SLOW_CONNECTIONS).map(|_| log_in(node)).collect::<Result<Vec<TcpStream>, _>>()?;
     let over = AtomicBool::new(false);

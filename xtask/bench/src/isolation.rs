@@ -63,7 +63,7 @@ const ATTACKS: [Attack; 5] = [
 ];
 
 /// Measurements without or during an attack; times in microseconds.
-struct Found {
+struct Measurements {
     reads: Figures,
     request_p99: f64,
 }
@@ -85,7 +85,7 @@ pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String
     let attacks: Vec<&Attack> = ATTACKS.iter().filter(is_chosen).collect();
     if attacks.is_empty() {
         let names = ATTACKS.map(|attack| attack.name).join(", ");
-        return Err(format!("there is no such attack: it is one of {names}"));
+        return Err(format!("unknown attack: use one of {names}"));
     }
     let binary = node::build("release")?;
     let project = project()?;
@@ -114,7 +114,7 @@ pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String
         let pairs: Result<Vec<_>, String> =
             (0..rounds).map(|number| bench.pair(attack, number)).collect();
         let pairs = pairs?;
-        let middle = |of: fn(&Found) -> f64| {
+        let middle = |of: fn(&Measurements) -> f64| {
             let beside = median(pairs.iter().map(|(_, beside)| of(beside)).collect());
             (beside, median(pairs.iter().map(|(alone, beside)| of(beside) / of(alone)).collect()))
         };
@@ -186,7 +186,7 @@ impl Bench<'_> {
     }
 
     /// Measures without and during an attack, in alternating order.
-    fn pair(&self, attack: &Attack, number: usize) -> Result<(Found, Found), String> {
+    fn pair(&self, attack: &Attack, number: usize) -> Result<(Measurements, Measurements), String> {
         let (alone, (beside, work)) = if number.is_multiple_of(2) {
             (self.measure()?, self.beside(attack)?)
         } else {
@@ -208,7 +208,7 @@ impl Bench<'_> {
     }
 
     /// Measures during an attack; also returns the amount of work that the attack did.
-    fn beside(&self, attack: &Attack) -> Result<(Found, u64), String> {
+    fn beside(&self, attack: &Attack) -> Result<(Measurements, u64), String> {
         match attack.step {
             None => self.node.put_design(BUCKET, attack.name, ENDLESS)?,
             Some(_) => self.deploy(attack.name)?,
@@ -235,13 +235,13 @@ impl Bench<'_> {
         Ok((beside, work))
     }
 
-    fn measure(&self) -> Result<Found, String> {
+    fn measure(&self) -> Result<Measurements, String> {
         let (target, seconds) = (load::target(self.node), self.seconds.to_string());
         let reads = ["--read-percent", "100", "--connections", "4", "--depth", "1"];
         let options: Vec<&str> =
             reads.into_iter().chain(["--keys", "20000", "--seconds", &seconds]).collect();
         let reads = load::measure(self.binary, &[], &target, &options)?;
-        Ok(Found { reads, request_p99: self.request_p99()? })
+        Ok(Measurements { reads, request_p99: self.request_p99()? })
     }
 
     /// Sends requests to the other plugin for a while; returns the p99 of the answers in microseconds.

@@ -48,14 +48,14 @@ pub const SEARCH: Endurance = Endurance {
 pub const REPLICATION: Endurance = Endurance {
     tests: "xdcr_distance::",
     variable: "NACRE_REPLICATION_KILLS",
-    purpose: "come to the same in both clusters",
+    purpose: "reach the same state in both clusters",
 };
 
 /// Backups of three nodes that are killed, replaced and rebalanced meanwhile equal the bucket, also in another cluster.
 pub const BACKUPS: Endurance = Endurance {
     tests: "backup_cluster::case_02_03",
     variable: "NACRE_BACKUP_KILLS",
-    purpose: "restore what was there",
+    purpose: "restore the previous file",
 };
 
 /// A bucket can be restored to any moment for which versions were kept.

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Which server to compare with.
+/// Server to compare with.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// memcached with one thread, at its best: as many requests handled at a time as it likes

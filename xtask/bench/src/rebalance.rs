@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Cluster (as in `chaos`) ◄── conformance/evaluation: requests at a steady rate, regardless of pending ones
-//!    ▲                                  │ phases: still, moving, moving, … ─► Waits
+//!    ▲                                  │ phases: still, moving, moving, … ─► PhaseLatencies
 //! a node leaves in a rebalance, and rejoins
 //! ```
 
@@ -26,7 +26,7 @@ const LIMIT: Limit =
 
 /// Latencies of the requests of one phase, in milliseconds from the scheduled start of each.
 #[derive(Deserialize)]
-struct Waits {
+struct PhaseLatencies {
     operations: u64,
     failed: u64,
     p50: f64,
@@ -53,7 +53,7 @@ pub fn run(rounds: usize, rate: u32, node: Option<&Path>) -> Result<(), String> 
         cluster.add(by, node)?;
         cluster.make_whole(false)?;
     }
-    let waits: Vec<Waits> = application.answer()?;
+    let waits: Vec<PhaseLatencies> = application.answer()?;
     cluster.stop()?;
     println!("{}", table(&waits));
     let moving = waits.iter().skip(1);
@@ -72,7 +72,7 @@ fn shares(mut values: Vec<f64>) -> [f64; 3] {
     [at(0.5), at(0.99), values.last().copied()].map(Option::unwrap_or_default)
 }
 
-fn table(phases: &[Waits]) -> Table {
+fn table(phases: &[PhaseLatencies]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let longest = ["longest for a document, p50", "p99", "most"];

@@ -32,7 +32,7 @@ pub fn run(documents: u32) -> Result<(), String> {
     node.respawn()?;
     node.wait_for_key_value(begun)?;
     println!("first answer after: {:.2} s", begun.elapsed().as_secs_f64());
-    let mut client = patiently(begun, "the bucket", || {
+    let mut client = retry_until_ready(begun, "the bucket", || {
         let address = format!("127.0.0.1:{}", node.kv_port());
         KvClient::connect(address, USER, PASSWORD, BUCKET).ok()
     })?;
@@ -43,7 +43,7 @@ pub fn run(documents: u32) -> Result<(), String> {
         if std::mem::replace(vbucket, true) {
             continue;
         }
-        patiently(begun, &key, || {
+        retry_until_ready(begun, &key, || {
             client.get(key.as_bytes()).ok().filter(|reply| reply.is_success())
         })?;
         if rank == 0 {
@@ -63,7 +63,7 @@ pub fn run(documents: u32) -> Result<(), String> {
     last.and(memory)
 }
 
-fn patiently<T>(
+fn retry_until_ready<T>(
     begun: Instant,
     what: &str,
     mut ask: impl FnMut() -> Option<T>,

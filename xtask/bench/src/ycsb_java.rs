@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ycsb_prints_is_read() {
+    fn output_of_ycsb_is_parsed() {
         let text = "[OVERALL], RunTime(ms), 100\n[OVERALL], Throughput(ops/sec), 5000.5\n\
             [READ], Operations, 90\n[READ], AverageLatency(us), 117.25\n[READ], Return=OK, 90\n\
             [READ], 95thPercentileLatency(us), 300\n[CLEANUP], Operations, 1\n\

@@ -127,7 +127,7 @@ impl Cluster {
             &self.binary,
             &["rebalance", "--remove", &format!("{}:{MGMT}", HOSTS[node])],
         )?;
-        self.until("the node to have left", || {
+        self.until("the node to leave the cluster", || {
             let alone = self.ask(node, "GET", "/pools/default", "")?;
             Ok(alone["nodes"].as_array().is_some_and(|nodes| nodes.len() == 1))
         })
@@ -207,7 +207,7 @@ impl Cluster {
         let copies = self.copies(0)?;
         let active = |key: &String| {
             let vbid = usize::from(kv::vbid(key.as_bytes(), copies.len() as u16));
-            copies[vbid].first().copied().flatten().ok_or(format!("nobody serves {key}"))
+            copies[vbid].first().copied().flatten().ok_or(format!("no node serves {key}"))
         };
         keys.iter().map(active).collect()
     }

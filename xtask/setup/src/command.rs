@@ -110,7 +110,7 @@ pub fn workspace() -> PathBuf {
 pub fn target_dir() -> Result<PathBuf, String> {
     let metadata = output(
         cargo().args(["metadata", "--no-deps", "--format-version", "1"]),
-        "ask cargo where it builds",
+        "ask cargo for its target directory",
     )?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)
         .map_err(|error| format!("cannot read cargo metadata: {error}"))?;

@@ -471,7 +471,7 @@ fn status_bytes(id: u32, name: &str) -> Result<u64, String> {
     let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     let resident = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let kib = resident.trim().trim_end_matches(" kB").parse::<u64>();
-    kib.map(|kib| kib << 10).map_err(|_| format!("{path} does not tell its memory"))
+    kib.map(|kib| kib << 10).map_err(|_| format!("{path} does not report its memory"))
 }
 
 impl Drop for Node {

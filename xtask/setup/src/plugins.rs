@@ -23,7 +23,8 @@ const ZIG: &str = "ziglang==0.17.0";
 /// Options of `cargo xtask plugins`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Also build the server and have it compile them for this machine, into the cache that all chores share
+    /// Also build the server and let it compile the plugins for this machine, into the cache that
+    /// all chores share
     #[arg(long)]
     aot: bool,
 }
@@ -127,7 +128,7 @@ fn origin(compiler: &Compiler) -> Result<String, String> {
     tree.args(["tree", "--quiet", "--target", TARGET, "--edges", "normal,build"])
         .args(["--prefix", "none", "--format", "{p}"])
         .args(components().flat_map(|(_, package)| ["-p", package]));
-    let crates = output(&mut tree, "ask cargo what the plugins use")?;
+    let crates = output(&mut tree, "ask cargo for the dependencies of the plugins")?;
     let mut files = BTreeSet::new();
     // A crate of the workspace is listed as `name version (folder)`, some with a note after it.
     for line in crates.lines() {

@@ -10,7 +10,7 @@ use xtask_setup::cluster::Cluster;
 
 /// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum FaultTarget {
     /// The leader of the nodes, which decides about failovers.
     Leader,
     /// The node that serves most of the documents, unless it leads.
@@ -21,7 +21,7 @@ pub enum Whom {
 
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FaultKind {
     /// The process is killed and started again.
     Kill,
     /// The process is paused.
@@ -42,9 +42,9 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kind.
-    pub what: What,
+    pub what: FaultKind,
     /// The target.
-    pub whom: Whom,
+    pub whom: FaultTarget,
     /// The duration.
     pub lasts: Duration,
 }
@@ -56,13 +56,13 @@ impl Fault {
         let of = if leads { "leader" } else { "node" };
         match self.what {
             // A process that is back before anyone misses it is another kind.
-            What::Kill if self.lasts < Duration::from_secs(5) => format!("kill,briefly:{of}"),
-            What::Kill => format!("kill:{of}"),
-            What::Pause => format!("pause:{of}"),
-            What::Mute | What::Deafen => format!("one-way-cut:{of}"),
-            What::Isolate => format!("cut:{of}"),
-            What::Rebalance => "rebalance".into(),
-            What::FullDisk => "full-disk".into(),
+            FaultKind::Kill if self.lasts < Duration::from_secs(5) => format!("kill,briefly:{of}"),
+            FaultKind::Kill => format!("kill:{of}"),
+            FaultKind::Pause => format!("pause:{of}"),
+            FaultKind::Mute | FaultKind::Deafen => format!("one-way-cut:{of}"),
+            FaultKind::Isolate => format!("cut:{of}"),
+            FaultKind::Rebalance => "rebalance".into(),
+            FaultKind::FullDisk => "full-disk".into(),
         }
     }
 }
@@ -78,19 +78,19 @@ pub fn schedule(options: &Chaos) -> Vec<Fault> {
     let mut random = StdRng::seed_from_u64(options.seed);
     let mut faults = Vec::new();
     let counts = [
-        (options.kills, &[What::Kill][..], 0.2..8.0),
-        (options.pauses, &[What::Pause], 0.2..12.0),
-        (options.partitions, &[What::Isolate, What::Mute, What::Deafen], 0.5..12.0),
-        (options.rebalances, &[What::Rebalance], 0.0..1.0),
-        (options.full_disks, &[What::FullDisk], 1.0..8.0),
+        (options.kills, &[FaultKind::Kill][..], 0.2..8.0),
+        (options.pauses, &[FaultKind::Pause], 0.2..12.0),
+        (options.partitions, &[FaultKind::Isolate, FaultKind::Mute, FaultKind::Deafen], 0.5..12.0),
+        (options.rebalances, &[FaultKind::Rebalance], 0.0..1.0),
+        (options.full_disks, &[FaultKind::FullDisk], 1.0..8.0),
     ];
     for (count, kinds, seconds) in counts {
         for number in 0..count {
             let what = kinds[number % kinds.len()];
             let whom = match number % 3 {
-                0 => Whom::Busiest,
-                1 => Whom::Leader,
-                _ => Whom::Node(random.random_range(0..options.nodes).into()),
+                0 => FaultTarget::Busiest,
+                1 => FaultTarget::Leader,
+                _ => FaultTarget::Node(random.random_range(0..options.nodes).into()),
             };
             let lasts = Duration::from_secs_f64(random.random_range(seconds.clone()));
             faults.push(Fault { what, whom, lasts });
@@ -104,9 +104,9 @@ impl Fault {
     /// Returns the affected node, given the leader and the active nodes of the documents.
     pub fn victim(&self, leader: usize, active: &[usize], count: usize) -> usize {
         match self.whom {
-            Whom::Leader => leader,
-            Whom::Node(number) => number,
-            Whom::Busiest => {
+            FaultTarget::Leader => leader,
+            FaultTarget::Node(number) => number,
+            FaultTarget::Busiest => {
                 let served = |node: &usize| active.iter().filter(|by| *by == node).count();
                 let others = (0..count).filter(|node| *node != leader);
                 others.max_by_key(served).unwrap_or_default()
@@ -118,39 +118,39 @@ impl Fault {
     ///
     /// # Errors
     /// Fails when the system or a node misbehaves.
-    pub fn strike(&self, cluster: &mut Cluster, victim: usize) -> Result<(), String> {
+    pub fn inject(&self, cluster: &mut Cluster, victim: usize) -> Result<(), String> {
         let others = (0..cluster.nodes.len()).filter(|node| *node != victim);
         let others: Vec<usize> = others.collect();
         match self.what {
-            What::Kill => {
+            FaultKind::Kill => {
                 cluster.nodes[victim].kill()?;
                 std::thread::sleep(self.lasts);
                 cluster.nodes[victim].respawn()
             }
-            What::Pause => {
+            FaultKind::Pause => {
                 cluster.nodes[victim].signal(libc::SIGSTOP);
                 std::thread::sleep(self.lasts);
                 cluster.nodes[victim].signal(libc::SIGCONT);
                 Ok(())
             }
-            What::Mute | What::Deafen | What::Isolate => {
+            FaultKind::Mute | FaultKind::Deafen | FaultKind::Isolate => {
                 for other in others {
-                    if self.what != What::Deafen {
+                    if self.what != FaultKind::Deafen {
                         cluster.network.cut(victim, other)?;
                     }
-                    if self.what != What::Mute {
+                    if self.what != FaultKind::Mute {
                         cluster.network.cut(other, victim)?;
                     }
                 }
                 std::thread::sleep(self.lasts);
                 cluster.network.heal()
             }
-            What::Rebalance => {
+            FaultKind::Rebalance => {
                 let by = others.choose(&mut StdRng::seed_from_u64(0)).copied().unwrap_or_default();
                 cluster.remove(by, victim)?;
                 cluster.add(by, victim)
             }
-            What::FullDisk => {
+            FaultKind::FullDisk => {
                 let filler = cluster.fill_disk(victim)?;
                 std::thread::sleep(self.lasts);
                 std::fs::remove_file(filler).map_err(|error| format!("free the disk: {error}"))

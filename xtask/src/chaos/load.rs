@@ -80,7 +80,7 @@ impl Load {
     fn answer(&mut self, word: &str) -> Result<String, String> {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
-        read.map_err(|error| format!("the load says nothing: {error}"))?;
+        read.map_err(|error| format!("the load prints nothing: {error}"))?;
         let rest = line.trim_end().strip_prefix(word);
         rest.map(|rest| rest.trim().to_owned()).ok_or(format!("the load says: {line:?}"))
     }

@@ -9,7 +9,7 @@ mod load;
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use fault::{Fault, What, schedule};
+use fault::{Fault, FaultKind, schedule};
 use load::{Gap, Load, Sums};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,34 +28,34 @@ pub struct Chaos {
     /// Nodes of the cluster
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=5))]
     pub nodes: u8,
-    /// Decides about the order of the faults and about the operations
+    /// Seed of the order of the faults and of the operations
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How often a process ends by surprise
+    /// Number of killed processes
     #[arg(long, default_value_t = 3)]
     pub kills: usize,
-    /// How often a process stands still
+    /// Number of paused processes
     #[arg(long, default_value_t = 0)]
     pub pauses: usize,
-    /// How often a node is cut off from the others, in one direction or both
+    /// Number of network partitions of one node, in one direction or both
     #[arg(long, default_value_t = 0)]
     pub partitions: usize,
-    /// How often a node leaves in a rebalance and comes again
+    /// Number of nodes that leave in a rebalance and rejoin
     #[arg(long, default_value_t = 0)]
     pub rebalances: usize,
-    /// How often a node's disk is full
+    /// Number of full disks
     #[arg(long, default_value_t = 0)]
     pub full_disks: usize,
-    /// Seconds of silence after which a node is replaced
+    /// Seconds without a response after which a node is failed over
     #[arg(long, default_value_t = 1)]
     pub failover: u64,
-    /// How the server is built
+    /// Build profile of the server
     #[arg(long, default_value = "release")]
     pub profile: String,
     /// A server to run instead of the one of this workspace
     #[arg(long, value_name = "PATH")]
     pub node: Option<PathBuf>,
-    /// Where the history, and pages that show what is wrong with it, are put
+    /// Folder for the history and for pages that show its errors
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ pub fn run(options: &Chaos) -> Result<(), String> {
     cluster.stop()?;
     println!("\n{}", table(sums.gaps.as_deref().unwrap_or_default()));
     println!(
-        "{} operations in {:.0} s; {} of which nobody knows whether they happened; {} writes \
+        "{} operations in {:.0} s; {} with unknown outcome; {} writes \
          without durability lost",
         sums.operations,
         begun.elapsed().as_secs_f64(),
@@ -108,11 +108,11 @@ fn play(cluster: &mut Cluster, load: &mut Load, round: usize, fault: &Fault) -> 
     let victim = fault.victim(leader, &active, cluster.nodes.len());
     let concerned = keys.iter().zip(&active).filter(|(_, node)| **node == victim);
     let concerned: Vec<&str> = concerned.map(|(key, _)| key.as_str()).collect();
-    let all = fault.what == What::Rebalance;
+    let all = fault.what == FaultKind::Rebalance;
     load.fault(&fault.kind(victim == leader), if all { &[] } else { &concerned })?;
-    fault.strike(cluster, victim)?;
+    fault.inject(cluster, victim)?;
     let begun = Instant::now();
-    cluster.make_whole(fault.what == What::FullDisk)?;
+    cluster.make_whole(fault.what == FaultKind::FullDisk)?;
     let whole_s = begun.elapsed().as_secs_f64();
     let sums = load.rest()?;
     let gaps = sums.gaps.unwrap_or_default();
@@ -173,5 +173,5 @@ fn judge(sums: &Sums, folder: &Path) -> Result<(), String> {
         return Err(format!("documents were no registers: {keys:?}; see {}", folder.display()));
     }
     let unexpected = sums.errors.keys().find(|error| error.starts_with("unexpected"));
-    unexpected.map_or(Ok(()), |error| Err(format!("the SDK gave an error of no use: {error}")))
+    unexpected.map_or(Ok(()), |error| Err(format!("the SDK returned an unexpected error: {error}")))
 }

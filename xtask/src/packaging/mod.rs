@@ -42,7 +42,7 @@ pub struct Dist {
     /// Folder for the artefacts (default: `dist` in the target directory)
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Do not try the artefacts
+    /// Do not test the artefacts
     #[arg(long)]
     untried: bool,
 }

@@ -118,9 +118,9 @@ pub fn installer(tree: &Path, home: &Path) -> Result<(), String> {
         return Err(format!("install.sh says {said}"));
     }
     let version =
-        output(Command::new(bin.join("nacre")).arg("--version"), "run what was installed")?;
+        output(Command::new(bin.join("nacre")).arg("--version"), "run the installed program")?;
     if !version.starts_with("nacre ") {
-        return Err(format!("what was installed says {version}"));
+        return Err(format!("the installed program reports {version}"));
     }
     install(&["--uninstall"])?;
     let left: Vec<PathBuf> = [bin.join("nacre"), home.join("share/man/man1/nacre.1")]
@@ -139,7 +139,7 @@ pub fn unit(unit: &Path) -> Result<(), String> {
     look.args(["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]).arg(unit);
     match look.output() {
         Err(_) => {
-            println!("the unit was not looked at: there is no systemd-analyze");
+            println!("the unit was not checked: there is no systemd-analyze");
             Ok(())
         }
         Ok(looked) if looked.status.success() => Ok(()),

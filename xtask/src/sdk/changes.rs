@@ -32,7 +32,7 @@ pub struct Effort {
 
 /// The observations of a reader.
 #[derive(Deserialize)]
-struct Seen {
+struct Observations {
     documents: u64,
     changes: u64,
     passes: u64,
@@ -102,14 +102,14 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
         let share: u32 = line.parse().map_err(|_| format!("the writer: {line}"))?;
         if let Some(fault) = faults.pop_front_if(|fault| fault.at <= share) {
             // The writer waits for its durable writes meanwhile, or continues where it can.
-            strike(&mut cluster, &fault)?;
+            inject(&mut cluster, &fault)?;
             println!("{share} %: {}", fault.what());
         }
     }
     let mut within = true;
     for mut reader in readers {
-        let answer = reader.line()?.ok_or_else(|| format!("{} said nothing", reader.name))?;
-        let seen: Seen =
+        let answer = reader.line()?.ok_or_else(|| format!("{} printed nothing", reader.name))?;
+        let seen: Observations =
             serde_json::from_str(&answer).map_err(|error| format!("{answer}: {error}"))?;
         println!(
             "{}: {} documents, each with its last version; {} changes in {} passes, {} of them not behind the one before",
@@ -118,7 +118,7 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
         // Each fault may kill the node to which a reader is connected: its changes since the last token then arrive again.
         within &= seen.backwards <= u64::from(effort.failovers + 2) * VBUCKETS;
         if reader.line()?.is_some() {
-            return Err(format!("{} goes on", reader.name));
+            return Err(format!("{} printed more lines than expected", reader.name));
         }
     }
     cluster.stop()?;
@@ -169,7 +169,7 @@ fn faults(failovers: u32) -> VecDeque<Fault> {
     (0..failovers).map(kill).chain([Fault { at: 75, node: 1, kills: false }]).collect()
 }
 
-fn strike(cluster: &mut Cluster, fault: &Fault) -> Result<(), String> {
+fn inject(cluster: &mut Cluster, fault: &Fault) -> Result<(), String> {
     let other = (fault.node + 1) % NODES;
     if fault.kills {
         cluster.nodes[fault.node].kill()?;

@@ -34,14 +34,14 @@ const DENO_VERSION: &str = "2.9.6";
 #[derive(Args, Debug)]
 pub struct Sdk {
     #[command(subcommand)]
-    what: What,
+    what: Check,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
-    /// Run programs for the official SDKs with ours in their place
+enum Check {
+    /// Run programs for the official SDKs with this project's SDKs
     Compat {
-        /// Only programs whose names contain this
+        /// Run only programs whose names contain this
         #[arg(long, default_value = "")]
         only: String,
         /// A node to run instead of the one of this workspace
@@ -54,30 +54,31 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Kill clients of the official SDKs and of ours in transactions at the same documents
+    /// Kill clients of the official SDKs and of this project's SDKs in transactions on the same
+    /// documents
     Transactions {
-        /// How many writes of a transaction a client is killed before and after
+        /// Number of writes of a transaction before and after which a client is killed
         #[arg(long, default_value_t = STEPS)]
         steps: u32,
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Follow the results of statements through many random changes
+    /// Check live query results through many random changes
     Live {
-        /// How many changes
+        /// Number of changes
         #[arg(long, default_value_t = 10_000)]
         steps: u32,
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Follow the changes of a cluster whose nodes fail and leave, through many disconnects
+    /// Follow the change feed of a cluster whose nodes fail and leave, through many disconnects
     Changes {
-        /// How many durable writes
+        /// Number of durable writes
         #[arg(long, default_value_t = 1_000_000)]
         mutations: u64,
-        /// How often each SDK leaves its feed and goes on from its token
+        /// How often each SDK disconnects and resumes from its token
         #[arg(long, default_value_t = 100)]
         disconnects: u32,
         /// How often a node is killed and replaced
@@ -87,9 +88,9 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Write the tables of what our SDKs have of the official ones
+    /// Write the tables of the official SDKs' features in this project's SDKs
     Parity {
-        /// Only say whether the tables are up to date
+        /// Only check that the tables are up to date
         #[arg(long)]
         check: bool,
     },
@@ -106,16 +107,16 @@ pub fn run(options: &Sdk) -> Result<(), String> {
         None => node::build("dev"),
     };
     match &options.what {
-        What::Compat { only, node } => compat(&built(node)?, only),
-        What::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
-        What::Transactions { steps, node } => transactions(&built(node)?, *steps),
-        What::Live { steps, node } => live(&built(node)?, *steps),
-        What::Changes { mutations, disconnects, failovers, node } => {
+        Check::Compat { only, node } => compat(&built(node)?, only),
+        Check::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
+        Check::Transactions { steps, node } => transactions(&built(node)?, *steps),
+        Check::Live { steps, node } => live(&built(node)?, *steps),
+        Check::Changes { mutations, disconnects, failovers, node } => {
             let (mutations, disconnects) = ((*mutations).max(1000), *disconnects);
             let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
             changes::run(&built(node)?, &effort)
         }
-        What::Parity { check } => parity(*check),
+        Check::Parity { check } => parity(*check),
     }
 }
 
@@ -177,7 +178,7 @@ fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
         .env("PYTHONPATH", workspace().join("sdk-py/src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("PYTHONWARNINGS", "ignore");
-    run_command(&mut clients, "leave nothing of transactions whose clients are killed")?;
+    run_command(&mut clients, "clean up transactions of killed clients")?;
     node.stop()
 }
 
@@ -283,7 +284,7 @@ fn outcomes(
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let mut outcome: Value =
             serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
-        let members = outcome.as_object_mut().ok_or("a line is no object")?;
+        let members = outcome.as_object_mut().ok_or("a line is not an object")?;
         let program = members.remove("program").ok_or("a line has no program")?;
         found.insert(program.as_str().unwrap_or_default().to_owned(), outcome);
     }

@@ -43,13 +43,13 @@ pub(super) struct Module {
     feature_reasons: Reasons,
     reasons: Reasons,
     /// Tests that the suite skips in a normal run. They run separately.
-    apart: &'static [Apart],
+    apart: &'static [SeparateTests],
     /// Tests that fail if the machine does something else at the wrong moment, and their assumptions.
     races: Reasons,
 }
 
 /// Tests that need another environment than the others.
-struct Apart {
+struct SeparateTests {
     /// The names, as [`means`] takes them.
     names: &'static str,
     /// True if they need a server on other ports.
@@ -77,13 +77,13 @@ pub(super) const CORE: Module = Module {
     feature_reasons: CORE_FEATURE_REASONS,
     reasons: CORE_REASONS,
     apart: &[
-        Apart {
+        SeparateTests {
             names: "TestConnectHTTPOnlyNonDefaultPort*",
             on_other_ports: true,
             arguments: &[],
             remark: "on a single node on other ports, as they are only for a server on such",
         },
-        Apart {
+        SeparateTests {
             names: "TestResourceUnits",
             on_other_ports: false,
             arguments: &[CORE_FEATURES_WITH_UNITS],
@@ -355,10 +355,11 @@ pub(super) fn prepare(module: &'static Module, server: &Path) -> Result<GoSuite,
         let found =
             output(&mut download, "fetch a Go module (go is needed, and a module proxy in reach)")?;
         let found: serde_json::Value = serde_json::from_str(&found)
-            .map_err(|error| format!("cannot read what go says about {module}: {error}"))?;
-        let source = found["Dir"].as_str().ok_or(format!("go does not say where {module} is"))?;
+            .map_err(|error| format!("cannot read go's output about {module}: {error}"))?;
+        let source =
+            found["Dir"].as_str().ok_or(format!("go does not report the folder of {module}"))?;
         copy_package(source.as_ref(), &folder)?;
-        taken_out.iter().try_for_each(|(file, line)| take_out(&folder.join(file), line))?;
+        taken_out.iter().try_for_each(|(file, line)| remove_line(&folder.join(file), line))?;
         let mut compile = Command::new("go");
         compile.args(["test", "-c", "-o"]).arg(&binary).arg(".").current_dir(&folder);
         run(&mut compile, "compile the Go suite")
@@ -367,7 +368,7 @@ pub(super) fn prepare(module: &'static Module, server: &Path) -> Result<GoSuite,
 }
 
 /// Removes the given line from a file.
-fn take_out(file: &Path, line: &str) -> Result<(), String> {
+fn remove_line(file: &Path, line: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot edit {}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(failed)?;
     let kept: Vec<&str> = text.lines().filter(|found| found.trim() != line).collect();
@@ -538,8 +539,8 @@ fn parse(module: &Module, output: &str) -> Vec<Test> {
         let lines = said.get(&name).map(Vec::as_slice).unwrap_or_default();
         let outcome = match results.get(&name) {
             Some(&"PASS") => Outcome::Passed,
-            Some(&"SKIP") => Outcome::Skipped(why_skipped(module, lines)),
-            Some(_) => Outcome::Failed(why_failed(lines)),
+            Some(&"SKIP") => Outcome::Skipped(skip_reason(module, lines)),
+            Some(_) => Outcome::Failed(failure_reason(lines)),
             None => Outcome::Failed("did not end".into()),
         };
         Test { name, outcome }
@@ -553,7 +554,7 @@ fn test_name(module: &Module, name: &str) -> Option<String> {
     (suite == module.suite).then(|| name.split('/').next().unwrap_or(name).to_owned())
 }
 
-fn why_skipped(module: &Module, lines: &[&str]) -> String {
+fn skip_reason(module: &Module, lines: &[&str]) -> String {
     let line = lines.iter().rev().find(|line| line.contains("_test.go:")).unwrap_or(&"");
     let said = line.split_once(": ").map_or(*line, |(_, said)| said);
     let feature = said.split_once(module.skips).and_then(|(_, rest)| rest.split(' ').next());
@@ -562,7 +563,7 @@ fn why_skipped(module: &Module, lines: &[&str]) -> String {
 }
 
 /// Returns the first line that a test logged, or its first failed assertion.
-fn why_failed(lines: &[&str]) -> String {
+fn failure_reason(lines: &[&str]) -> String {
     let assertion = lines.iter().position(|line| line.starts_with("Error:"));
     if let Some(index) = assertion {
         let said = lines[index].trim_start_matches("Error:").trim();
@@ -612,7 +613,7 @@ GOCB 12:00 noise
         );
     }
     #[test]
-    fn what_came_of_a_test_that_was_run_again_counts() {
+    fn the_result_of_a_repeated_test_counts() {
         let mut tests = parse(&CORE, OUTPUT);
         let again =
             OUTPUT.replace("FAIL: TestStandardSuite/TestC (", "PASS: TestStandardSuite/TestC (");

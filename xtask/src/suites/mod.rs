@@ -40,7 +40,7 @@ pub struct Conformance {
     /// Run suites only on so many nodes, 1 or 3, and print their results
     #[arg(long, value_name = "COUNT")]
     nodes: Option<usize>,
-    /// Write the page although some of the results are those of earlier runs
+    /// Write the page even if some results are from earlier runs
     #[arg(long)]
     write: bool,
     /// A server to run instead of the one of this workspace

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
+    fn only_text_between_the_marks_is_replaced() {
         let first = replace("# Title\n\nWords.\n", "one\n");
         let second = replace(&format!("{first}\nMore words.\n"), "two\n");
         assert!(second.starts_with("# Title\n\nWords.\n") && second.ends_with("\nMore words.\n"));

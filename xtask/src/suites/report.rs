@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_reason_replaces_what_a_failed_test_said() {
+    fn a_known_reason_replaces_the_message_of_a_failed_test() {
         let test = |name: &str, outcome: Outcome| Test { name: name.into(), outcome };
         let mut tests = [
             test("query::basic", Outcome::Failed("timeout".into())),

@@ -69,7 +69,7 @@ fn fetch() -> Result<PathBuf, String> {
         .as_array()
         .and_then(|packages| packages.iter().find(|package| package["name"] == CRATE))
         .and_then(|package| package["manifest_path"].as_str())
-        .ok_or(format!("cargo does not say where {CRATE} is"))?;
+        .ok_or(format!("cargo does not report the folder of {CRATE}"))?;
     Path::new(manifest).parent().map(PathBuf::from).ok_or(format!("{manifest} is in no folder"))
 }
 
@@ -128,14 +128,14 @@ impl RustSuite {
                 Outcome::Skipped("the suite ignores it".into())
             }
             End::Exited { success: true } => Outcome::Passed,
-            End::Exited { success: false } => Outcome::Failed(why(&output)),
+            End::Exited { success: false } => Outcome::Failed(failure_reason(&output)),
             End::Killed => Outcome::Failed("did not end within its time".into()),
         })
     }
 }
 
 /// Returns the message of the first panic.
-fn why(output: &str) -> String {
+fn failure_reason(output: &str) -> String {
     let mut lines = output.lines().skip_while(|line| !line.contains(" panicked at "));
     lines.nth(1).unwrap_or("ended without a word").to_owned()
 }
@@ -145,10 +145,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_by_the_first_panic() {
+    fn the_first_panic_is_the_reason_of_a_failure() {
         let output = "running 1 test\n\nthread 't' (7) panicked at tests/x.rs:115:5:\nassertion failed: a\nnote: run";
-        assert_eq!(why(output), "assertion failed: a");
-        assert_eq!(why(""), "ended without a word");
+        assert_eq!(failure_reason(output), "assertion failed: a");
+        assert_eq!(failure_reason(""), "ended without a word");
     }
 
     #[test]

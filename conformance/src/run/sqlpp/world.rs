@@ -47,7 +47,7 @@ impl<'a> World<'a> {
         if self.wanted.is_none() {
             self.found = self.inventory()?;
             if !self.is_ours {
-                self.spare_others()?;
+                self.protect_other_documents()?;
                 self.is_ours = true;
             }
             self.remove_collections()?;
@@ -215,7 +215,7 @@ impl<'a> World<'a> {
     }
 
     /// Refuses to run if a collection with a dataset's name has documents of others, which stay unchanged.
-    fn spare_others(&self) -> Result<(), String> {
+    fn protect_other_documents(&self) -> Result<(), String> {
         for (name, documents) in &self.data.keyspaces {
             if !self.found.collections.contains(&("_default".to_owned(), name.clone())) {
                 continue;

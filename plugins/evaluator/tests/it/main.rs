@@ -1,13 +1,13 @@
 //! Tests libraries as queries call them, and the plugin around them.
 
-use nacre_evaluator::{Evaluator, LIMITS, Library, Moment, OfHost, Queries, Refused};
+use nacre_evaluator::{CallContext, Evaluator, HostQueries, LIMITS, Library, Queries, Refused};
 use nacre_plugin::{Fault, Functions};
 use std::collections::BTreeMap;
 
-const NOON: Moment = Moment { now_us: 1_700_000_000_000_000, seed: 7 };
+const NOON: CallContext = CallContext { now_us: 1_700_000_000_000_000, seed: 7 };
 
 fn library(code: &str) -> Library {
-    Library::load("functions/lib.js", code, Box::new(OfHost)).unwrap()
+    Library::load("functions/lib.js", code, Box::new(HostQueries)).unwrap()
 }
 
 /// Calls the function `f` of a library.
@@ -42,13 +42,13 @@ fn values_cross_over_and_back() {
 }
 
 #[test]
-fn what_returns_nothing_gives_nothing() {
+fn a_function_without_a_return_value_has_no_result() {
     assert_eq!(call("function f() {}", &[]), "{}");
     assert_eq!(call("function f() { return null }", &[]), r#"{"value":null}"#);
 }
 
 #[test]
-fn what_a_call_that_failed_has_left_runs_in_no_other() {
+fn jobs_of_a_failed_call_never_run_in_another_call() {
     let mut library = library(
         "let late = 0;\nfunction f() { Promise.resolve().then(() => { late = 1 }); throw 1 }\nfunction g() { return late }",
     );
@@ -91,7 +91,7 @@ fn exceptions_say_where_they_were_made() {
 }
 
 #[test]
-fn exceptions_are_told_up_to_a_bound() {
+fn messages_of_exceptions_are_truncated() {
     let long = "é".repeat(2000);
     for code in [
         format!("function f() {{ throw 'x'.repeat(20 << 20) }} // {long}"),
@@ -115,7 +115,7 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
         ("f.js", "#!/usr/bin/env node\nfunction f() { return 1 }"),
         ("f.js", "function f() { delete globalThis.f; Object.prototype.then = 1; return f }"),
     ] {
-        if let Ok(mut library) = Library::load(file, code, Box::new(OfHost)) {
+        if let Ok(mut library) = Library::load(file, code, Box::new(HostQueries)) {
             let told = library.call("f", NOON, &[]).to_json();
             assert!(serde_json::from_str::<serde_json::Value>(&told).is_ok(), "{told}");
         }
@@ -123,9 +123,10 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
 }
 
 #[test]
-fn code_that_is_no_javascript_is_refused_with_its_place() {
-    let refused =
-        |code| Library::load("functions/lib.js", code, Box::new(OfHost)).err().unwrap().to_string();
+fn invalid_javascript_is_refused_with_its_position() {
+    let refused = |code| {
+        Library::load("functions/lib.js", code, Box::new(HostQueries)).err().unwrap().to_string()
+    };
     let told: Vec<_> = ["function f( {", "function f() {}\nlet 1", "throw new Error('no')"]
         .into_iter()
         .map(refused)
@@ -146,7 +147,7 @@ fn a_name_is_never_run_as_code() {
 }
 
 #[test]
-fn what_does_not_end_is_stopped_and_the_next_call_runs() {
+fn an_endless_call_is_stopped_and_the_next_call_runs() {
     let mut library = library(
         "function f() { for (;;) {} }\n\
          function deep() { return deep() + 1 }\n\
@@ -204,7 +205,7 @@ impl Queries for Counting {
 }
 
 #[test]
-fn code_reads_rows_and_catches_what_is_refused() {
+fn code_reads_rows_and_catches_refusals() {
     let code = "function f() {
             let [all, some] = [[], []];
             for (const {n} of N1QL('ROWS 5')) all.push(n);
@@ -231,20 +232,20 @@ fn queries_without_rows_are_over_at_once() {
 }
 
 #[test]
-fn statements_stand_in_code() {
+fn statements_may_occur_in_code() {
     let code = "function f(a) {\n const b = SELECT 1\n WHERE $a;\n return b }";
     let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();
     insta::assert_snapshot!(library.call("f", NOON, &[Some("1")]).to_json(), @r#"{"exception":{"column":46,"line":2,"text":" const b = SELECT 1","thrown":{"code":3000,"message":"SELECT 1\n WHERE $a {\"a\":1}"}}}"#);
 }
 
 #[test]
-fn the_clock_and_chance_are_those_of_the_moment() {
+fn clock_and_random_numbers_come_from_the_call_context() {
     let code = "function f() { return [Date.now(), new Date().getFullYear(), Math.random() !== Math.random()] }";
     assert_eq!(call(code, &[]), r#"{"value":[1700000000000,2023,true]}"#);
     let mut library = library("function f() { return Math.random() }");
     let first = library.call("f", NOON, &[]);
     assert_eq!(library.call("f", NOON, &[]), first);
-    assert_ne!(library.call("f", Moment { seed: 8, ..NOON }, &[]), first);
+    assert_ne!(library.call("f", CallContext { seed: 8, ..NOON }, &[]), first);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn a_handler_sees_the_attributes_that_users_have_set() {
 }
 
 #[test]
-fn accessors_tell_how_they_went() {
+fn accessors_report_their_outcome() {
     insta::assert_snapshot!(told(
         "const go = (name, ...rest) => attempt(() => couchbase[name](...rest));
          go('get', dst, {id: 'here'}); go('get', dst, {id: 'none'}); go('get', dst, {id: 'here'}, {cache: true});
@@ -155,7 +155,7 @@ fn accessors_tell_how_they_went() {
 }
 
 #[test]
-fn what_is_written_to_the_source_is_marked_unless_it_is_to_recur() {
+fn writes_to_the_source_are_marked_unless_they_should_recur() {
     let mut function = function(
         "function OnUpdate(doc, meta) {
             src.basic = 1;
@@ -285,7 +285,7 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
 }
 
 #[test]
-fn builtins_compute_what_they_say() {
+fn builtins_compute_documented_results() {
     insta::assert_snapshot!(told(
         "attempt(() => crc64({a: 1})); attempt(() => couchbase.crc_64_go_iso('123456789'));
          attempt(() => couchbase.base64Encode('Hello')); attempt(() => couchbase.base64Decode('SGVsbG8='));
@@ -347,7 +347,7 @@ fn rows_of_a_query_come_one_after_the_other_and_are_closed_when_a_loop_ends_earl
 }
 
 #[test]
-fn queries_whose_rows_nobody_reads_end_with_their_handler() {
+fn queries_with_unread_rows_end_with_their_handler() {
     let mut function = function(
         "function OnUpdate(doc, meta) { N1QL('none'); N1QL('users'); if (meta.id === 'b') throw new Error('no') }",
     );
@@ -377,7 +377,7 @@ fn parameters_and_consistency_reach_the_query() {
 }
 
 #[test]
-fn what_is_wrong_with_a_query_is_thrown_with_its_code() {
+fn query_errors_are_thrown_with_their_code() {
     let (told, function) = queried(
         "try { N1QL('SELEC') } catch (e) { log(e instanceof N1QLError, e.name, e.code, e.message, e.errors) }",
     );
@@ -399,14 +399,14 @@ fn a_statement_within_code_is_a_query_with_variables_as_parameters() {
 }
 
 #[test]
-fn what_is_wrong_with_a_statement_within_code_is_said_beside_what_is_wrong_with_the_code() {
+fn errors_in_embedded_statements_are_reported_with_errors_in_the_code() {
     insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  var r = SELECT * FRM b WHERE x = $doc.x;\n}"), @r#"SyntaxError: expecting ';': as SQL++, syntax error - line 1, column 10, at: FRM (expected the end of the statement) (line 2, column 24)"#);
     insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  SELECT * FROM b\n}"), @r#"SyntaxError: expecting ';': as SQL++, a statement ends with ; (line 2, column 17)"#);
     insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  delete doc..x;\n}"), @"SyntaxError: expecting field name (line 2, column 14)");
 }
 
 #[test]
-fn a_redirected_post_becomes_a_get_and_a_body_that_is_no_json_is_text() {
+fn a_redirected_post_becomes_a_get_and_a_body_that_is_not_json_is_text() {
     let mut function = function(
         "function OnUpdate(doc, meta) {
             for (const path of ['301', '303', '307']) log(curl('POST', server, { path, body: { n: 1 } }).body);
@@ -437,7 +437,7 @@ fn a_redirected_post_becomes_a_get_and_a_body_that_is_no_json_is_text() {
 }
 
 #[test]
-fn operations_on_attributes_may_stand_anywhere() {
+fn operations_on_attributes_may_come_in_any_order() {
     let mut function = function(
         "function OnUpdate(doc, meta) {
             const [write, read] = [couchbase.MutateInSpec, couchbase.LookupInSpec];

@@ -5,7 +5,7 @@ use nacre_eventing::Program;
 use nacre_plugin::testing::Harness;
 
 #[test]
-fn handlers_get_documents_and_what_is_known_of_them() {
+fn handlers_receive_documents_with_their_metadata() {
     let mut function = function(
         "function OnUpdate(doc, meta) { log(doc.n, meta); }
          function OnDelete(meta, options) { log(meta.kind, options, meta.expiration); }",
@@ -42,7 +42,7 @@ fn bytes_arrive_as_an_array_buffer() {
 }
 
 #[test]
-fn exceptions_are_counted_and_told_with_their_place_and_the_feed_goes_on() {
+fn exceptions_are_counted_and_logged_with_their_position_and_the_feed_continues() {
     let mut function = function(
         "function OnUpdate(doc, meta) {\n  if (doc.bad) doc.missing.member;\n  dst[meta.id] = 1;\n}\nfunction OnDelete(meta) { throw 'a string'; }",
     );
@@ -77,7 +77,7 @@ fn scripts_are_sloppy_and_modules_and_promises_work_too() {
 }
 
 #[test]
-fn what_is_wrong_with_code_is_said_with_its_place() {
+fn errors_in_code_are_reported_with_their_position() {
     let told = [
         refusal("feefifofum"),
         refusal("function OnUpdate(doc, meta) {\n  log(..)\n}"),
@@ -148,7 +148,7 @@ function OnUpdate(doc, meta) {
     proxy: stopped after 50000000 steps: a loop that does not end?
     promises: stopped after 50000000 steps: a loop that does not end?
     later: Error: now (line 9, column 91)
-    never: a promise that nothing settles
+    never: a promise that is never settled
     log: stopped after 50000000 steps: a loop that does not end?
     "#);
     assert_eq!(body(&function, "shop.copies", "last"), "\"good\"");
@@ -157,7 +157,7 @@ function OnUpdate(doc, meta) {
 }
 
 #[test]
-fn what_promises_do_belongs_to_the_document_of_their_handler() {
+fn effects_of_promises_belong_to_the_document_of_their_handler() {
     let mut function = function(
         r#"
 let count = 0;
@@ -200,7 +200,7 @@ fn with_modules(source: &str, modules: serde_json::Value) -> Result<Harness<Prog
 }
 
 #[test]
-fn code_imports_its_modules_and_what_they_import() {
+fn code_imports_modules_transitively() {
     let modules = serde_json::json!({
         "./lib/sum.js": "import { one } from '../one.js';\nexport const sum = (a, b) => a + b + one;",
         "./one.ts": "export const one = 1;",

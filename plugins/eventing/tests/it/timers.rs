@@ -27,7 +27,7 @@ fn timers_fire_once_with_their_context() {
 }
 
 #[test]
-fn cancelling_tells_whether_there_was_a_timer() {
+fn cancelling_reports_whether_a_timer_existed() {
     let mut function = function(
         "function Top() {}
          function OnUpdate(doc, meta) {
@@ -91,7 +91,7 @@ fn timers_that_cannot_be_are_exceptions() {
 }
 
 #[test]
-fn what_a_handler_planned_before_it_failed_does_not_happen() {
+fn timers_of_a_failed_handler_do_not_fire() {
     let mut function = function(
         "function Top() { log('fired') }
          function OnUpdate(doc, meta) { createTimer(Top, new Date(0), 'a'); throw new Error('late') }",

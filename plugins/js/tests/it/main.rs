@@ -88,7 +88,7 @@ fn a_program_folds_documents_and_answers() {
 }
 
 #[test]
-fn a_document_that_fails_leaves_nothing_and_the_others_go_on() {
+fn a_failed_document_leaves_no_effects_and_the_others_continue() {
     let mut program = program(
         r#"
 export async function onUpdate(doc, meta) {
@@ -115,7 +115,7 @@ export function onTimer({ name }) { state.put("fired", name); }
 const XATTRS: &[u8] = b"\0\0\0\x0a\0\0\0\x06t\x00[2]\0";
 
 #[test]
-fn handlers_see_attributes_and_what_was_there_before() {
+fn handlers_see_attributes_and_previous_versions() {
     let before = |kind, datatype, body| Previous {
         seqno: 1,
         cas: 1,
@@ -172,7 +172,7 @@ fn handlers_see_attributes_and_what_was_there_before() {
 
 /// Effects belong to the document of their handler, even after a promise that is not awaited.
 #[test]
-fn what_promises_do_belongs_to_the_document_of_their_handler() {
+fn effects_of_promises_belong_to_the_document_of_their_handler() {
     let mut program = program(
         r#"
 const put = (id) => { state.put(id, (state.get("order") ?? 0) + 1); state.put("order", state.get(id)); };
@@ -189,7 +189,7 @@ export function onDelete({ id }) { put("gone " + id); }
     let errors = program.put("d", "{}").feed().unwrap();
     let told: Vec<_> = errors.iter().map(|error| (error.index, &error.message[..])).collect();
     let thrown = "main.js: Error: on purpose (line 7, column 28)";
-    assert_eq!(told, [(1, thrown), (3, "main.js: a promise that nothing settles")]);
+    assert_eq!(told, [(1, thrown), (3, "main.js: a promise that is never settled")]);
     assert_eq!(program.state_text(), "a = 1\nd = 3\ngone b = 2\norder = 3\n");
 }
 
@@ -212,7 +212,7 @@ export function onUpdate(doc, { id }) {
 }
 
 #[test]
-fn what_a_handler_that_fails_has_written_is_taken_back_however_it_was_read() {
+fn writes_of_a_failed_handler_are_undone_even_after_reads() {
     let mut program = program(
         r#"
 export function onUpdate({ steps, bad }) {
@@ -244,7 +244,7 @@ export function onUpdate({ steps, bad }) {
 }
 
 #[test]
-fn what_is_wrong_with_a_program_is_said_with_its_place() {
+fn errors_in_a_program_are_reported_with_their_position() {
     let told = [
         refusal("export function onUpdate(doc) {\n  state..get()\n}"),
         refusal("export const x = 1;"),
@@ -264,7 +264,7 @@ fn what_is_wrong_with_a_program_is_said_with_its_place() {
     main.js: ReferenceError: there is no module "other"
     main.js: stopped after 50000000 steps: a loop that does not end?
     main.js: Error: this can only be used while a handler runs (line 1, column 6)
-    main.js: a promise that nothing settles
+    main.js: a promise that is never settled
     ok
     ok
     ok
@@ -344,7 +344,7 @@ export function handle() { return state.get("last") }
     chance: main.js: Error: Math.random is not available: results must not depend on chance (line 7, column 35)
     key: main.js: Error: a key has 1 to 65536 bytes (line 8, column 33)
     large key: main.js: Error: a key has 1 to 65536 bytes (line 9, column 47)
-    value: main.js: TypeError: JSON cannot say this value (line 10, column 44)
+    value: main.js: TypeError: this value has no JSON representation (line 10, column 44)
     symbol: main.js: TypeError: expected a string, a number, a boolean or a Uint8Array (line 11, column 40)
     timer: main.js: Error: a timer needs a Date, or milliseconds (line 12, column 44)
     "#);
@@ -565,7 +565,7 @@ fn a_document_that_cannot_be_had_for_the_moment_has_the_call_made_again() {
 }
 
 #[test]
-fn what_a_handler_did_outside_is_not_done_again_because_a_later_document_has_to_wait() {
+fn external_effects_are_not_repeated_when_a_later_document_waits() {
     let mut program = program(
         r#"
 export function onUpdate(doc, { id }) {
@@ -593,7 +593,7 @@ export function onTimer() {}
 }
 
 #[test]
-fn other_refusals_of_documents_and_those_that_are_caught_are_no_reason_to_wait() {
+fn other_and_caught_refusals_of_documents_do_not_cause_waiting() {
     let mut program = program(
         r#"
 export function onUpdate(doc, { id }) {
@@ -625,7 +625,7 @@ fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
 
 /// `nacre.d.ts`, which editors use for completion, matches the global scope.
 #[test]
-fn the_types_for_editors_name_what_is_in_the_global_scope_and_nothing_else() {
+fn the_types_for_editors_declare_exactly_the_global_scope() {
     let types = include_str!("../../nacre.d.ts");
     let declared = types.split("declare const ").skip(1).filter_map(|object| {
         let (name, members) = object.split_once(": {\n")?;

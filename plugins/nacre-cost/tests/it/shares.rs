@@ -57,7 +57,7 @@ fn the_key_of_an_index_is_found_by_its_text() {
 }
 
 #[test]
-fn a_frequent_value_is_told_apart_from_rare_ones() {
+fn frequent_and_rare_values_are_distinguished() {
     // 900 of 1,000 values are equal, and 100 others differ.
     let values = numbers((0..900).map(|_| 5).chain(1000..1100));
     let table = table(&values, 1000, None);
@@ -102,7 +102,7 @@ fn a_prefix_is_a_range_of_texts() {
 }
 
 #[test]
-fn a_sample_of_different_values_stands_for_more_of_them() {
+fn a_sample_of_distinct_values_implies_more_distinct_values() {
     let unique = table(&numbers(0..1000), 100_000, None);
     let found = unique.distribution(KEY).unwrap().distinct();
     assert!(found > 50_000.0, "{found}");
@@ -138,7 +138,7 @@ fn long_texts_are_not_kept() {
 }
 
 #[test]
-fn damaged_histograms_are_no_statistics() {
+fn damaged_histograms_are_refused() {
     for histogram in [
         r#"{}"#,
         r#"{"bins": 7, "distinct": 1, "missing": 0, "null": 0, "once": 0, "sampled": 1, "values": 1}"#,

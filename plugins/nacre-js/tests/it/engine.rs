@@ -78,7 +78,7 @@ fn builtins_do_what_views_expect_of_them() {
 }
 
 #[test]
-fn time_and_chance_come_from_outside() {
+fn time_and_random_numbers_come_from_the_host() {
     let mut engine = engine();
     engine.set_now(1_700_000_000_000_000);
     let source = "() => [Date.now(), new Date().getTime(), new Date(5).getTime(), new Date(0) instanceof Date]";
@@ -100,7 +100,7 @@ fn emitted_pairs_are_collected_as_json() {
 
 /// Promise jobs run in the call that created them or not at all: a failed call drops them.
 #[test]
-fn what_promises_run_never_runs_in_another_call() {
+fn jobs_of_promises_never_run_in_another_call() {
     let mut engine = engine();
     let later =
         engine.compile("later", "(k) => { Promise.resolve().then(() => emit(k)) }").unwrap();
@@ -208,7 +208,7 @@ fn deep_arguments_are_refused_before_they_are_parsed() {
 }
 
 #[test]
-fn a_call_ends_when_its_watch_says_so_and_the_next_begins_anew() {
+fn a_watch_stops_a_call_and_the_next_call_starts_fresh() {
     use std::cell::Cell;
     use std::rc::Rc;
     let mut engine = engine();

@@ -21,7 +21,7 @@ const UNION_MAX: usize = 32;
 
 /// What is wanted of a term beside its documents.
 #[derive(Default)]
-pub(super) struct Wanted<'a> {
+pub(super) struct TermNeeds<'a> {
     /// All that is read of it, if entries may stand for documents.
     pub read: Option<(&'a Block, &'a [OrderTerm])>,
     /// The order that is of use.
@@ -34,15 +34,15 @@ pub(super) struct Wanted<'a> {
     pub unfiltered: bool,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> TermNeeds<'a> {
     /// What a block wants of its first term.
-    pub fn of_block(block: &'a Block, order: &'a [OrderTerm], page: &Page) -> Wanted<'a> {
-        let Some(from) = &block.from else { return Wanted::default() };
+    pub fn of_block(block: &'a Block, order: &'a [OrderTerm], page: &Page) -> TermNeeds<'a> {
+        let Some(from) = &block.from else { return TermNeeds::default() };
         // What is missing on the left of a right join has no entry either.
         if from.has_right_join() {
-            return Wanted::default();
+            return TermNeeds::default();
         }
-        Wanted {
+        TermNeeds {
             read: Some((block, order)),
             order: if block.group.is_none() { order } else { &[] },
             limited: page.limit.is_some(),
@@ -53,7 +53,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// How documents are found, and what comes of that.
-pub(super) struct Chosen {
+pub(super) struct AccessChoice {
     pub access: Access,
     /// Whether rows come in the wanted order.
     pub ordered: bool,
@@ -61,9 +61,9 @@ pub(super) struct Chosen {
     pub covered: Option<Covered>,
 }
 
-impl From<Access> for Chosen {
-    fn from(access: Access) -> Chosen {
-        Chosen { access, ordered: false, covered: None }
+impl From<Access> for AccessChoice {
+    fn from(access: Access) -> AccessChoice {
+        AccessChoice { access, ordered: false, covered: None }
     }
 }
 
@@ -74,7 +74,7 @@ struct Search<'a> {
     known: &'a [Expr],
     /// The variables that have no value yet.
     own: &'a [Name],
-    wanted: &'a Wanted<'a>,
+    wanted: &'a TermNeeds<'a>,
     context: &'a dyn PlanContext,
     /// The statistics of the keyspace, if there are any.
     basis: Option<Basis<'a>>,
@@ -86,9 +86,9 @@ pub(super) fn choose(
     term: &FromTerm,
     known: &[Expr],
     own: &[Name],
-    wanted: &Wanted<'_>,
+    wanted: &TermNeeds<'_>,
     context: &dyn PlanContext,
-) -> Result<Chosen> {
+) -> Result<AccessChoice> {
     if let Some(keys) = &term.hints.keys {
         return Ok(Access::Keys(keys.clone()).into());
     }
@@ -191,7 +191,7 @@ impl Candidate {
 
 impl Search<'_> {
     /// The documents that are in all of several indexes that a hint names, where each narrows and none suffices alone.
-    fn by_names(&self, hinted: &[Loaded]) -> Option<Chosen> {
+    fn by_names(&self, hinted: &[Loaded]) -> Option<AccessChoice> {
         if hinted.len() < 2 {
             return None;
         }
@@ -214,7 +214,7 @@ impl Search<'_> {
         (scans.len() > 1).then(|| Access::Intersect(scans).into())
     }
 
-    fn by_index(&self, indexes: &[Loaded]) -> Option<Chosen> {
+    fn by_index(&self, indexes: &[Loaded]) -> Option<AccessChoice> {
         let candidates = self.candidates(indexes, self.known, self.wanted);
         let narrows = |candidate: &Candidate| candidate.narrowing() > Narrowing::Nothing;
         // An index for each operand of OR reads less than one whole index, unless it is read as a whole too.
@@ -238,7 +238,7 @@ impl Search<'_> {
     }
 
     /// The best index alone, or with another that is asked for an equal value of something else.
-    fn best_of(&self, candidates: Vec<Candidate>) -> Chosen {
+    fn best_of(&self, candidates: Vec<Candidate>) -> AccessChoice {
         let mut candidates = candidates.into_iter();
         let best = candidates.next().expect("the caller has found some");
         let suffices = best.covered.is_some() || best.ordered && self.wanted.limited;
@@ -251,11 +251,11 @@ impl Search<'_> {
             return Access::Intersect(both.into()).into();
         }
         let Candidate { scan, ordered, covered } = best;
-        Chosen { access: Access::Index(scan), ordered, covered }
+        AccessChoice { access: Access::Index(scan), ordered, covered }
     }
 
     /// The index with the least cost, alone or with another that is asked for an equal value of something else.
-    fn cheapest_of(&self, candidates: Vec<Candidate>, basis: &Basis<'_>) -> Chosen {
+    fn cheapest_of(&self, candidates: Vec<Candidate>, basis: &Basis<'_>) -> AccessChoice {
         let cost = |candidate: &Candidate| basis.cost(candidate, self.known, self.wanted);
         let order = |a: &(f64, Candidate), b: &(f64, Candidate)| a.0.total_cmp(&b.0);
         let mut all: Vec<(f64, Candidate)> =
@@ -276,7 +276,7 @@ impl Search<'_> {
             return Access::Intersect(both.into()).into();
         }
         let Candidate { scan, ordered, covered } = best;
-        Chosen { access: Access::Index(scan), ordered, covered }
+        AccessChoice { access: Access::Index(scan), ordered, covered }
     }
 
     /// All indexes that serve, the best first.
@@ -284,7 +284,7 @@ impl Search<'_> {
         &self,
         indexes: &[Loaded],
         known: &[Expr],
-        wanted: &Wanted<'_>,
+        wanted: &TermNeeds<'_>,
     ) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = indexes
             .iter()
@@ -301,7 +301,7 @@ impl Search<'_> {
         id: u64,
         definition: &Rc<Definition>,
         known: &[Expr],
-        wanted: &Wanted<'_>,
+        wanted: &TermNeeds<'_>,
     ) -> Option<Candidate> {
         let parts = sarg::sargs(definition, self.alias, known, self.own);
         let whole = parts.is_empty();
@@ -335,7 +335,7 @@ impl Search<'_> {
     /// Whether all documents that are wanted have an entry.
     ///
     /// What cannot be put into an entry has none. That is taken for what the index is of, and not for anything else.
-    fn has_all(&self, definition: &Definition, known: &[Expr], wanted: &Wanted<'_>) -> bool {
+    fn has_all(&self, definition: &Definition, known: &[Expr], wanted: &TermNeeds<'_>) -> bool {
         if definition.is_primary() || !definition.is_complete() {
             return definition.is_primary();
         }
@@ -370,7 +370,8 @@ impl Search<'_> {
             let scans = operands.iter().map(|operand| {
                 let mut known = self.known.to_vec();
                 known.extend(conjuncts(Some(operand)));
-                let found = self.candidates(indexes, &known, &Wanted::default()).into_iter().next();
+                let found =
+                    self.candidates(indexes, &known, &TermNeeds::default()).into_iter().next();
                 let of_use = |found: &Candidate| !narrows || found.narrowing() > Narrowing::Nothing;
                 found.filter(of_use).map(|candidate| candidate.scan)
             });

@@ -1,6 +1,6 @@
 //! What the planner's choices cost, where UPDATE STATISTICS has described the keyspace. Without statistics nothing here has a value.
 
-use super::access::{Candidate, Wanted};
+use super::access::{Candidate, TermNeeds};
 use crate::plan::{Access, Costs, IndexScan, Sarg, Strategy};
 use crate::plan_context::PlanContext;
 use nacre_cost::{Estimate, IndexCost, Table, hash_join, lookup_join, loop_join};
@@ -51,7 +51,7 @@ impl<'a> Basis<'a> {
     }
 
     /// The cost of a term by an index: until the last row that is wanted, in the wanted order.
-    pub fn cost(&self, candidate: &Candidate, known: &[Expr], wanted: &Wanted<'_>) -> f64 {
+    pub fn cost(&self, candidate: &Candidate, known: &[Expr], wanted: &TermNeeds<'_>) -> f64 {
         let costs = self.costs(&candidate.scan, candidate.covered.is_some());
         self.until_last(costs.whole, candidate.ordered, known, wanted)
     }
@@ -62,7 +62,7 @@ impl<'a> Basis<'a> {
         a: &Candidate,
         b: &Candidate,
         known: &[Expr],
-        wanted: &Wanted<'_>,
+        wanted: &TermNeeds<'_>,
     ) -> f64 {
         let costs = self.intersected(&[a.scan.clone(), b.scan.clone()]);
         self.until_last(costs.whole, false, known, wanted)
@@ -73,7 +73,7 @@ impl<'a> Basis<'a> {
         found: Estimate,
         ordered: bool,
         known: &[Expr],
-        wanted: &Wanted<'_>,
+        wanted: &TermNeeds<'_>,
     ) -> f64 {
         let share = (self.rows(known) / found.cardinality.max(1.0)).min(1.0);
         let rows = found.filtered(share);

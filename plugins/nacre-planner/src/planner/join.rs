@@ -72,7 +72,7 @@ fn reads(term: &FromTerm, name: &Name) -> bool {
 }
 
 /// The left side of a join.
-pub(super) struct Left<'a> {
+pub(super) struct LeftSide<'a> {
     /// Its variables.
     pub names: &'a [Name],
     /// Its rows, if there are statistics.
@@ -82,7 +82,7 @@ pub(super) struct Left<'a> {
 /// Plans a join; `later` are the variables that do not have a value yet.
 pub(super) fn plan_join(
     join: &ast::Join,
-    left: &Left<'_>,
+    left: &LeftSide<'_>,
     later: &[Name],
     filter: Option<&Expr>,
     context: &dyn PlanContext,

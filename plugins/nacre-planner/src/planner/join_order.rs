@@ -1,6 +1,6 @@
 //! The order of inner joins, where all their keyspaces have statistics: the one that costs least, instead of the written one.
 
-use super::join::{Left, plan_join};
+use super::join::{LeftSide, plan_join};
 use super::{conjuncts, mentions, plan_term};
 use crate::plan::Page;
 use crate::plan_context::PlanContext;
@@ -165,7 +165,7 @@ impl Joined<'_> {
         let names = self.aliases(before.iter().copied());
         let later = (0..self.terms.len()).filter(|other| *other != term && !before.contains(other));
         let later = [self.aliases(later), self.lets.clone()].concat();
-        let left = Left { names: &names, estimate: Some(left) };
+        let left = LeftSide { names: &names, estimate: Some(left) };
         let join = self.join(before, term);
         plan_join(&join, &left, &later, self.condition.as_ref(), self.context).ok()?.estimate
     }

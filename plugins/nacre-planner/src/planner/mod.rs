@@ -20,11 +20,11 @@ mod pushed;
 mod sarg;
 mod search;
 
-use self::access::{Chosen, Wanted};
+use self::access::{AccessChoice, TermNeeds};
 pub use self::attributes::attributes_in;
 use self::attributes::attributes_of;
 use self::cover::Covered;
-use self::join::Left;
+use self::join::LeftSide;
 use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan, Strategy};
 use crate::plan_context::PlanContext;
 use nacre_cost::mentions;
@@ -263,7 +263,7 @@ fn plan_from(
     }
     let unnested = join::unnested_conditions(&from, &known, &own);
     known.extend(unnested);
-    let wanted = Wanted::of_block(block, order, page);
+    let wanted = TermNeeds::of_block(block, order, page);
     let searched = search::choose(block, order, page, context)?;
     let (mut scan, covered) = match searched {
         Some(search::Searched { scan, condition, ordered }) => {
@@ -290,7 +290,7 @@ fn plan_from(
     let joins = block.from.as_ref().expect("nothing has removed it").joins.clone();
     for (at, join) in joins.iter().enumerate() {
         let later: Vec<Name> = own[at + 2..].to_vec();
-        let left = Left { names: &before, estimate: rows };
+        let left = LeftSide { names: &before, estimate: rows };
         let mut planned = join::plan_join(join, &left, &later, block.condition.as_ref(), context)?;
         rows = planned.estimate;
         if let Strategy::Nested(scan) | Strategy::Loop(scan) | Strategy::Hash(scan, ..) =
@@ -320,7 +320,7 @@ pub fn plan_term(
     own: &[Name],
     context: &dyn PlanContext,
 ) -> Result<Scan> {
-    let (scan, _) = plan_wanted(term, known, own, &Wanted::default(), &mut false, context)?;
+    let (scan, _) = plan_wanted(term, known, own, &TermNeeds::default(), &mut false, context)?;
     Ok(scan)
 }
 
@@ -330,7 +330,7 @@ fn plan_wanted(
     term: &FromTerm,
     known: &[Expr],
     own: &[Name],
-    wanted: &Wanted<'_>,
+    wanted: &TermNeeds<'_>,
     sorted: &mut bool,
     context: &dyn PlanContext,
 ) -> Result<(Scan, Option<Covered>)> {
@@ -343,7 +343,7 @@ fn plan_wanted(
         return Ok((Scan::of(alias, ScanSource::Catalog(path.parts[0].clone())), None));
     }
     let keyspace = context.keyspace(path)?;
-    let Chosen { access, ordered, covered } =
+    let AccessChoice { access, ordered, covered } =
         access::choose(&keyspace, term, known, own, wanted, context)?;
     *sorted = ordered;
     let covering = covered.is_some();
@@ -369,7 +369,7 @@ pub fn literal(expr: &Expr, context: &dyn PlanContext) -> Option<Value> {
 pub fn plan_merge(merge: &nacre_sql::ast::Merge, context: &dyn PlanContext) -> Result<Rc<Node>> {
     let source = plan_term(&merge.source, &[], &[], context)?;
     let names = [merge.source.alias.clone()];
-    let before = Left { names: &names, estimate: source.costs.map(|costs| costs.whole) };
+    let before = LeftSide { names: &names, estimate: source.costs.map(|costs| costs.whole) };
     let joined = nacre_sql::ast::Join {
         kind: JoinKind::Join,
         side: Side::Left,

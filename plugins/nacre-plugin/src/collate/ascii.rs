@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_seen_is_known() {
+    fn printable_characters_are_known() {
         for byte in b' '..=b'~' {
             assert!(compare(&char::from(byte).to_string()));
         }

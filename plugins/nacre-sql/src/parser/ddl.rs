@@ -8,7 +8,7 @@ use crate::{Error, Name, Result, SEMANTICS, Value};
 
 /// Returns the refusal of a vector index.
 fn no_vectors() -> Error {
-    let message = "Indexes of SQL++ have no vectors: make a search index that has the field as a vector, and ask it by knn";
+    let message = "Indexes of SQL++ do not support vectors: create a search index with the field as a vector, and search it with knn";
     Error::new(SEMANTICS, message)
 }
 
@@ -111,7 +111,7 @@ fn create_index(parser: &mut Parser<'_>, primary: bool) -> Result<Statement> {
 fn spread_by(parser: &Parser<'_>, keys: &[IndexKey]) -> Result<Vec<Expr>> {
     if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {
         return parser
-            .fail("expected an index on paths or expressions that are no arrays before USING");
+            .fail("expected an index on paths or on expressions that are not arrays before USING");
     }
     Ok(keys.iter().map(|key| key.expr.clone()).collect())
 }

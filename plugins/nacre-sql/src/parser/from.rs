@@ -66,7 +66,7 @@ impl Parser<'_> {
             Source::Expr(expr) => expr.implicit_name(),
         };
         let Some(alias) = written.or(made) else {
-            return self.fail("a term of FROM that is no keyspace needs an alias");
+            return self.fail("a term of FROM that is not a keyspace needs an alias");
         };
         Ok((alias, self.hints()?))
     }

@@ -111,7 +111,7 @@ fn the_errors_of_the_reference_can_be_found() {
 }
 
 #[test]
-fn the_reference_lists_what_is_not_there() {
+fn the_reference_lists_missing_functions() {
     let listed = |names: Vec<&str>| {
         names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };

@@ -47,7 +47,7 @@ fn an_array_part_has_an_entry_for_each_element_once() {
 }
 
 #[test]
-fn what_differs_each_time_is_not_indexed() {
+fn volatile_expressions_are_not_indexed() {
     for expr in ["NOW_MILLIS()", "RANDOM()", "$1", "(SELECT 1)", "COUNT(*)", "f(a)"] {
         let error = Definition::parse(&format!("CREATE INDEX i ON o({expr})")).unwrap_err();
         assert!((3000..5000).contains(&error.code), "{expr}: {error}");
@@ -88,7 +88,7 @@ fn values_are_spread_over_partitions_and_equal_ones_are_together() {
 }
 
 #[test]
-fn index_types_say_what_entries_are_spread_by() {
+fn index_types_report_their_partition_keys() {
     let printed = |text: &str| match nacre_sql::parse(text) {
         Ok(nacre_sql::ast::Statement::CreateIndex(create)) => create.to_string(),
         other => panic!("{text}: {other:?}"),

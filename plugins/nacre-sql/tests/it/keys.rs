@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn deep_bytes_are_no_key() {
+fn deeply_nested_bytes_are_refused_as_key() {
     let bytes = vec![7u8; 100_000];
     assert_eq!(key::decode(&mut bytes.as_slice(), false), None);
     assert_eq!(key::split(&mut bytes.as_slice(), false), None);

@@ -51,7 +51,7 @@ pub(super) fn read(
 }
 
 fn foreign() -> Error {
-    Error::execution("an index has an entry that is none of its own")
+    Error::execution("an index has an entry of another document")
 }
 
 /// The groups so far.

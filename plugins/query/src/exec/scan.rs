@@ -542,7 +542,7 @@ impl Entries {
             for entry in &found {
                 let Some((parts, id)) = definition.decode(entry) else {
                     return Err(nacre_sql::Error::execution(
-                        "an index has an entry that is none of its own",
+                        "an index has an entry of another document",
                     ));
                 };
                 entries.push(Entry { parts, id });

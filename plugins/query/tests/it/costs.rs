@@ -86,7 +86,7 @@ fn a_prepared_plan_by_rules_is_for_one_request() {
 }
 
 #[test]
-fn statistics_that_do_not_read_back_are_none() {
+fn unreadable_statistics_are_ignored() {
     let world = world();
     world.query("UPDATE STATISTICS FOR o(a, b)").unwrap();
     let key = "statistics/default/_default/o";

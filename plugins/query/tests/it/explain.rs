@@ -122,7 +122,7 @@ fn order_is_taken_from_an_index_that_has_it() {
 }
 
 #[test]
-fn what_covers_is_taken_before_what_has_the_order_and_that_before_the_rest() {
+fn a_covering_index_is_preferred_to_an_ordered_one_and_that_to_others() {
     insta::assert_snapshot!(plans(
         &[
             "CREATE INDEX c1 ON o(customer)",
@@ -180,7 +180,7 @@ fn the_least_and_the_greatest_value_are_at_the_ends_of_an_index() {
 }
 
 #[test]
-fn a_change_is_explained_with_what_it_does() {
+fn the_plan_of_a_change_shows_its_effect() {
     let world = World::new();
     world.add("o", []);
     let steps = |statement: &str| {
@@ -214,7 +214,7 @@ fn a_right_join_is_a_left_join_of_the_other_side() {
 }
 
 #[test]
-fn what_is_not_grouped_by_is_refused_with_an_index_too() {
+fn ungrouped_expressions_are_refused_with_an_index_too() {
     let world = World::new();
     world.add("o", []);
     let statement = "SELECT total FROM o WHERE customer = 'c' GROUP BY customer";
@@ -305,7 +305,7 @@ fn a_hint_at_the_left_of_a_right_join_does_not_undo_the_hash_join() {
 }
 
 #[test]
-fn explain_tells_which_hints_were_followed() {
+fn explain_reports_the_followed_hints() {
     let world = World::new();
     world.add("o", []);
     world.query("CREATE INDEX oa ON o(a)").unwrap();

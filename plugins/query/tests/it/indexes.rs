@@ -50,7 +50,7 @@ fn a_bound_that_is_unknown_is_not_implied_by_a_partial_index() {
 }
 
 #[test]
-fn a_document_whose_array_is_empty_is_found_by_what_is_no_element() {
+fn a_document_with_an_empty_array_is_found_by_conditions_without_elements() {
     let documents = [r#"{"a": 1, "tags": []}"#, r#"{"a": 1, "tags": [2]}"#, r#"{"a": 1}"#];
     for index in [
         "CREATE INDEX i ON l(a, DISTINCT ARRAY v FOR v IN tags END)",
@@ -79,7 +79,7 @@ fn values_of_an_object_are_in_an_array_index_as_any_has_them() {
 }
 
 #[test]
-fn a_document_that_has_no_entry_is_found_by_what_is_not_of_the_index() {
+fn a_document_without_an_entry_is_found_by_conditions_outside_the_index() {
     let long = format!(r#"{{"a": "{}", "b": 1}}"#, "x".repeat(70_000));
     let documents = [&long[..], r#"{"a": 1, "b": 1}"#];
     for statement in [

@@ -84,7 +84,7 @@ fn a_list_of_a_million_is_searched_by_hash() {
 }
 
 #[test]
-fn what_is_kept_is_charged_to_the_quota() {
+fn kept_rows_are_charged_to_the_quota() {
     let world = world_of(1000);
     for statement in [
         "SELECT * FROM docs AS d ORDER BY d.text",
@@ -112,7 +112,7 @@ fn a_stream_of_rows_needs_no_memory() {
 }
 
 #[test]
-fn what_is_dropped_is_given_back_to_the_quota() {
+fn dropped_rows_are_returned_to_the_quota() {
     let world = world_of(1000);
     for (statement, rows) in [
         ("SELECT RAW d.n FROM docs AS d ORDER BY d.text, d.n DESC LIMIT 10", 10),

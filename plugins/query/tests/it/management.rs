@@ -188,7 +188,7 @@ fn auto_execute_prepares_and_executes() {
 }
 
 #[test]
-fn a_write_while_an_index_is_read_sees_what_was_there_before() {
+fn a_write_during_an_index_scan_sees_the_earlier_state() {
     let world = World::new();
     world.add(
         "n",
@@ -203,7 +203,7 @@ fn a_write_while_an_index_is_read_sees_what_was_there_before() {
 }
 
 #[test]
-fn prepared_statements_are_deleted_by_what_is_known_of_them() {
+fn prepared_statements_are_deleted_by_their_properties() {
     let world = World::new();
     for name in ["a", "b", "c"] {
         world.query(&format!("PREPARE {name} AS SELECT 1")).unwrap();
@@ -219,7 +219,7 @@ fn prepared_statements_are_deleted_by_what_is_known_of_them() {
 }
 
 #[test]
-fn another_instance_knows_what_was_prepared_and_made() {
+fn another_instance_knows_prepared_statements_and_indexes() {
     let world = World::new();
     world.query("PREPARE p AS SELECT RAW 1").unwrap();
     world.query("CREATE FUNCTION f() { 1 }").unwrap();

@@ -21,7 +21,7 @@ fn rows_come_before_the_status() {
 }
 
 #[test]
-fn the_signature_tells_what_the_text_says_of_a_row() {
+fn the_signature_describes_a_row_of_the_statement() {
     let signature = |statement: &str| {
         let body = body(&World::new(), World::request(statement));
         let (_, rest) = body.split_once("\"signature\":").unwrap();
@@ -46,7 +46,7 @@ fn the_signature_tells_what_the_text_says_of_a_row() {
 }
 
 #[test]
-fn what_takes_less_than_a_millisecond_takes_some_time() {
+fn times_below_a_millisecond_are_not_zero() {
     let world = World::new();
     let mut response =
         world.service.start(World::request("SELECT 1"), &world.store, &world.platform);
@@ -62,7 +62,7 @@ fn an_error_has_its_place() {
 }
 
 #[test]
-fn a_refused_insert_tells_why() {
+fn a_refused_insert_reports_the_reason() {
     let world = World::new();
     world.add("docs", [("k", Value::Int(1))]);
     insta::assert_snapshot!(body(
@@ -182,7 +182,7 @@ fn parameters_that_are_wrong_are_refused_by_code() {
 }
 
 #[test]
-fn a_profile_is_told_to_who_wants_it() {
+fn a_profile_is_returned_on_request() {
     let world = World::new();
     let profile = |wanted: &str| {
         let form = format!("statement=SELECT RAW 1&profile={wanted}");
@@ -229,7 +229,7 @@ fn a_pretty_answer_has_a_line_for_each_member_also_of_documents_that_only_pass_t
 }
 
 #[test]
-fn what_is_selected_is_sorted_if_the_request_wants_that() {
+fn selected_fields_are_sorted_on_request() {
     let world = World::new();
     let statement = "SELECT 1 AS b, {'d': 2, 'c': 3} AS a";
     let sorted = body(&world, asked(&[("statement", statement), ("sort_projection", "true")]));
@@ -239,7 +239,7 @@ fn what_is_selected_is_sorted_if_the_request_wants_that() {
 }
 
 #[test]
-fn controls_say_what_was_asked_for() {
+fn controls_repeat_the_request() {
     let world = World::new();
     let request = asked(&[
         ("statement", "SELECT $x AS x, $1 AS y"),
@@ -265,7 +265,7 @@ fn controls_say_what_was_asked_for() {
 }
 
 #[test]
-fn no_more_errors_are_told_than_the_request_wants() {
+fn the_request_limits_the_number_of_errors() {
     for (limit, count) in [("0", 1), ("-1", 1), ("1", 1), ("5", 1)] {
         let request = asked(&[("statement", "SELECT ABORT('x')"), ("error_limit", limit)]);
         let errors = member(&World::new(), request, "errors");

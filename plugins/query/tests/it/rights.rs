@@ -176,7 +176,7 @@ fn rights_are_asked_for_again_when_the_plan_of_a_prepared_statement_is_kept() {
 }
 
 #[test]
-fn what_is_not_there_is_told_to_everybody() {
+fn missing_keyspaces_are_reported_to_every_user() {
     let (world, _) = world();
     for statement in
         ["SELECT * FROM nowhere", "DELETE FROM nowhere", "EXPLAIN SELECT 1 FROM nowhere"]

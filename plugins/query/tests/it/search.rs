@@ -122,7 +122,7 @@ fn a_statement_means_the_same_with_an_index_and_without() {
 }
 
 #[test]
-fn what_an_index_can_do_is_asked_of_it() {
+fn supported_conditions_are_passed_to_the_index() {
     let (world, asked) = world();
     let hits = |statement: &str| -> Vec<Value> {
         asked.borrow_mut().clear();

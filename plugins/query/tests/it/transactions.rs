@@ -190,7 +190,7 @@ fn in_transaction(statement: &str) -> Request {
 }
 
 #[test]
-fn an_index_gives_what_it_will_give_when_the_transaction_has_committed() {
+fn an_index_scan_includes_the_changes_of_its_transaction() {
     let (store, after) = stores();
     let statements = [
         "SELECT RAW n FROM docs WHERE n >= 0 ORDER BY n",
@@ -216,7 +216,7 @@ fn an_index_gives_what_it_will_give_when_the_transaction_has_committed() {
 }
 
 #[test]
-fn a_scan_goes_on_behind_a_page_that_is_smaller_than_was_asked_for() {
+fn a_scan_continues_after_a_page_smaller_than_requested() {
     let (store, _) = stores();
     let all = rows(&store, World::request("SELECT RAW META().id FROM docs AS d USE INDEX (none)"));
     let all = all.unwrap();
@@ -262,7 +262,7 @@ fn a_request_takes_the_steps_of_its_transaction() {
 }
 
 #[test]
-fn what_begins_and_ends_a_transaction_does_so_prepared() {
+fn prepared_statements_begin_and_end_transactions() {
     use TransactionStep::{Begin, Commit, Join, Leave, Rollback, RollbackTo, Savepoint};
     let join = || Join("t".into(), None);
     for (statement, is_within, expected) in [

@@ -1,7 +1,7 @@
 //! A test environment: a clock that changes only when it is set, randomness from a counter, and an
 //! in-memory store.
 
-use nacre_evaluator::{Library, Moment, OfHost};
+use nacre_evaluator::{CallContext, HostQueries, Library};
 use nacre_query::{
     Action, Datastore, Evaluator, FunctionPath, Keyspace, MemoryDatastore, Mutation, Platform,
     Request, Script, Service,
@@ -77,12 +77,12 @@ impl Evaluator for Scripts {
                 (code.ok_or_else(|| failed(format!("no library {name}")))?, function.clone())
             }
         };
-        let mut library = Library::load("functions/lib.js", &code, Box::new(OfHost))
+        let mut library = Library::load("functions/lib.js", &code, Box::new(HostQueries))
             .map_err(|error| failed(error.to_string()))?;
         let arguments: Vec<Vec<&RawValue>> = serde_json::from_str(arguments).unwrap();
         let arguments: Vec<_> =
             arguments.iter().map(|argument| argument.first().map(|json| json.get())).collect();
-        Ok(library.call(&function, Moment::default(), &arguments).to_json())
+        Ok(library.call(&function, CallContext::default(), &arguments).to_json())
     }
 }
 

@@ -41,7 +41,7 @@ fn regular_expressions_that_explode_are_refused() {
 }
 
 #[test]
-fn patterns_that_stand_for_all_terms_are_refused() {
+fn patterns_that_match_all_terms_are_refused() {
     let world = world_of_words(3000);
     for query in [
         json!({"wildcard": "*", "field": "text"}),
@@ -107,7 +107,7 @@ fn a_document_with_a_hundred_thousand_fields_is_indexed_in_part() {
 }
 
 #[test]
-fn what_is_no_json_and_what_is_too_deep_counts_as_an_empty_object() {
+fn invalid_and_too_deep_json_counts_as_an_empty_object() {
     let mut world = World::new(&Value::Null).unwrap();
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep_object = format!("{}1{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));

@@ -147,7 +147,7 @@ fn check(file: &Value, case: &Value, worlds: &mut Worlds) -> Result<(), String> 
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "cases are files")]
-fn cases_lead_to_what_they_say() {
+fn cases_have_the_documented_results() {
     let only = std::env::var("NACRE_SEARCH_ONLY").unwrap_or_default();
     let (mut run, mut failures) = (0, String::new());
     let mut paths: Vec<PathBuf> =

@@ -95,7 +95,7 @@ fn pages_follow_one_another_without_gaps() {
 }
 
 #[test]
-fn a_partition_that_fails_is_named_beside_the_hits_of_the_others() {
+fn a_failed_partition_is_named_in_addition_to_the_hits_of_others() {
     let worlds = worlds(2);
     let request = Request::parse(br#"{"query": {"match_all": {}}}"#).unwrap();
     let partial = search(&worlds[0].index, &request, &mut || false);
@@ -121,7 +121,7 @@ fn a_request_is_given_up_when_its_time_is_over() {
 }
 
 #[test]
-fn only_vbuckets_that_are_asked_for_are_seen_and_those_removed_are_gone() {
+fn only_requested_vbuckets_are_searched_and_removed_ones_are_empty() {
     let mut world = worlds(1).remove(0);
     let count = |world: &World, vbuckets: Option<Vec<std::ops::RangeInclusive<u16>>>| {
         let mut request = Request::parse(br#"{"query": {"match_all": {}}}"#).unwrap();

@@ -32,7 +32,7 @@ fn an_index_is_opened_as_it_was_committed() {
 }
 
 #[test]
-fn a_document_that_is_updated_is_found_once_and_as_it_is_now() {
+fn an_updated_document_is_found_once_in_its_newest_version() {
     let mut world = World::new(&Value::Null).unwrap();
     for round in 0..20 {
         add(&mut world, "a", &format!("word{round} constant"));
@@ -71,7 +71,7 @@ fn merges_change_no_answer_and_leave_fewer_segments() {
 }
 
 #[test]
-fn garbage_is_what_neither_the_index_nor_the_commit_names() {
+fn files_named_by_neither_index_nor_commit_are_garbage() {
     let mut world = World::new(&Value::Null).unwrap();
     for id in 0..10 {
         add(&mut world, &id.to_string(), "text");
@@ -110,7 +110,7 @@ fn a_name_of_a_segment_is_used_once() {
 }
 
 #[test]
-fn what_was_written_after_the_commit_is_in_nobodys_way() {
+fn files_written_after_the_commit_do_no_harm() {
     let mut world = World::new(&Value::Null).unwrap();
     add(&mut world, "a", "first");
     let commit = world.index.commit("1").unwrap();
@@ -129,7 +129,7 @@ fn what_was_written_after_the_commit_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_reader_goes_on_to_the_next_commit() {
+fn a_reader_advances_to_the_next_commit() {
     let mut world = World::new(&Value::Null).unwrap();
     add(&mut world, "a", "first");
     let one = world.index.commit("1").unwrap();

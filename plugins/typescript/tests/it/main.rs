@@ -100,7 +100,7 @@ abstract class Box<T> extends Base<T> implements One, Two<T> {
 
 /// Without a semicolon in its place, what stands around a type could become one statement.
 #[test]
-fn what_a_type_parts_stays_apart() {
+fn tokens_separated_by_a_type_stay_separated() {
     insta::assert_snapshot!(stripped("let a = f\ntype T = 1\n(g)()\nlet b = a as any\n(h)()\nlet c = b satisfies X\n[1].map(i)\nlet d = (c as any)\n"), @r#"
 let a = f
 ;
@@ -114,7 +114,7 @@ let d = (c       )
 }
 
 #[test]
-fn what_is_more_than_types_is_refused_with_its_place() {
+fn syntax_beyond_types_is_refused_with_its_position() {
     let refusals = [
         "let a = 1;\nenum Color { Red }",
         "namespace N { export const a = 1 }",
@@ -130,22 +130,22 @@ fn what_is_more_than_types_is_refused_with_its_place() {
     ]
     .map(|source| strip(source).unwrap_err().to_string());
     insta::assert_snapshot!(refusals.join("\n"), @r#"
-    SyntaxError: an enum would need other code: only types can be taken out (line 2, column 1)
-    SyntaxError: a namespace would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: a parameter that is a property would need other code: only types can be taken out (line 1, column 23)
-    SyntaxError: a decorator would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: import = would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: export = would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: an accessor would need other code: only types can be taken out (line 1, column 11)
+    SyntaxError: an enum would need other code: only types can be removed (line 2, column 1)
+    SyntaxError: a namespace would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: a parameter that is a property would need other code: only types can be removed (line 1, column 23)
+    SyntaxError: a decorator would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: import = would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: export = would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: an accessor would need other code: only types can be removed (line 1, column 11)
     SyntaxError: Unexpected token (line 1, column 8)
     SyntaxError: Expected `,` or `)` but found `{` (line 1, column 23)
-    SyntaxError: an enum would need other code: only types can be taken out (line 1, column 24)
+    SyntaxError: an enum would need other code: only types can be removed (line 1, column 24)
     SyntaxError: Expected `>` but found `/` (line 1, column 13)
     "#);
 }
 
 #[test]
-fn javascript_stays_as_it_is() {
+fn plain_javascript_is_unchanged() {
     let source = "'use strict';\nlabel: for (;;) { break label }\nconst { a, b: [c] } = x ?? y;\nclass A { static #p = 1; 'public' = 2; readonly = 3; get get() { return `${this}` } }\nexport default async function* f() { yield* await g?.(/re/u) }\n";
     assert_eq!(strip(source).unwrap(), source);
 }

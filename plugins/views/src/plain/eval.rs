@@ -2,7 +2,7 @@
 //!
 //! Every function here returns `None` if only the engine can compute the result.
 
-use super::parse::{Each, Expression, Function, Gives, Operator, Step, is_own};
+use super::parse::{Each, Expression, Function, LoopSource, Operator, Step, is_own};
 use super::{Document, json};
 use crate::meta::Meta;
 use nacre_js::{Emitted, Limits};
@@ -119,15 +119,17 @@ impl<'a> Call<'a> {
                 self.look(array.len())?;
                 let place = |place: usize| Value::Text(place.to_string().into());
                 match gives {
-                    Gives::Items => json::items(array).map(json::value).collect::<Option<_>>()?,
-                    Gives::Names => (0..json::items(array).count()).map(place).collect(),
+                    LoopSource::Items => {
+                        json::items(array).map(json::value).collect::<Option<_>>()?
+                    }
+                    LoopSource::Names => (0..json::items(array).count()).map(place).collect(),
                 }
             }
-            (Value::Object(object), Gives::Names) => {
+            (Value::Object(object), LoopSource::Names) => {
                 self.look(object.len())?;
                 names(Document::read(object, usize::MAX)?.names()?).collect()
             }
-            (Value::Document, Gives::Names) => names(self.document.names()?).collect(),
+            (Value::Document, LoopSource::Names) => names(self.document.names()?).collect(),
             _ => return None,
         };
         for (place, value) in values.into_iter().enumerate() {

@@ -46,14 +46,14 @@ pub enum Expression {
 pub struct Each {
     pub of: Expression,
     /// The values that the slots receive: items and their indexes, or names.
-    pub gives: Gives,
+    pub gives: LoopSource,
     pub slots: Vec<usize>,
     pub steps: Vec<Step>,
 }
 
 /// The values that a loop iterates over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
+pub enum LoopSource {
     /// Items of an array, and their indexes.
     Items,
     /// Names of the members of an object, or indexes of an array, as text.
@@ -456,8 +456,8 @@ impl<'a> Reader<'a> {
         }
         let slot = self.declare()?;
         let gives = match self.word() {
-            Some("of") => Gives::Items,
-            Some("in") => Gives::Names,
+            Some("of") => LoopSource::Items,
+            Some("in") => LoopSource::Names,
             _ if is_constant => return None,
             _ => return self.count(slot),
         };
@@ -500,7 +500,7 @@ impl<'a> Reader<'a> {
         self.names.truncate(seen);
         self.expect(")")?;
         // A third parameter would be the array.
-        let each = Each { of, gives: Gives::Items, slots, steps };
+        let each = Each { of, gives: LoopSource::Items, slots, steps };
         (each.slots.len() <= 2).then(|| Expression::ForEach(Box::new(each)))
     }
 

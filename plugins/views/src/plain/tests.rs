@@ -106,7 +106,7 @@ const KNOWN: &[&str] = &[
 ];
 
 #[test]
-fn known_functions_emit_what_they_emit_in_the_engine() {
+fn known_functions_emit_the_same_rows_as_in_the_engine() {
     for source in KNOWN {
         assert!(Plain::read(source).is_some(), "{source}");
         let by_itself = DOCUMENTS.iter().filter(|text| plainly(source, text).is_some()).count();
@@ -115,7 +115,7 @@ fn known_functions_emit_what_they_emit_in_the_engine() {
 }
 
 #[test]
-fn what_may_mean_something_else_is_left_to_the_engine() {
+fn ambiguous_code_is_left_to_the_engine() {
     let sources = [
         "function (doc) { emit(doc.toString()) }",
         "function (doc) { emit(doc.a.constructor) }",
@@ -194,7 +194,7 @@ fn what_may_mean_something_else_is_left_to_the_engine() {
 }
 
 #[test]
-fn what_throws_or_passes_a_limit_is_left_to_the_engine() {
+fn code_that_throws_or_exceeds_a_limit_is_left_to_the_engine() {
     let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(5000));
     let many = format!(r#"{{"a":[{}0]}}"#, "0,".repeat(1000));
     let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(600 << 10));

@@ -34,7 +34,7 @@ fn any_change() -> impl Strategy<Value = (u16, Option<Emits>)> {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct ValidQuery {
     start: Option<Value>,
     end: Option<Value>,
     inclusive: bool,
@@ -46,11 +46,11 @@ struct Asked {
     mask: Option<u16>,
 }
 
-fn any_query() -> impl Strategy<Value = Asked> {
+fn any_query() -> impl Strategy<Value = ValidQuery> {
     let bounds = (prop::option::of(any_key()), prop::option::of(any_key()));
     let mask = prop::option::weighted(0.2, 0u16..16);
     (bounds, any::<(bool, bool)>(), 0usize..6, 0usize..30, 0usize..4, mask).prop_map(
-        |((start, end), (inclusive, descending), skip, limit, level, mask)| Asked {
+        |((start, end), (inclusive, descending), skip, limit, level, mask)| ValidQuery {
             start,
             end,
             inclusive,
@@ -63,7 +63,7 @@ fn any_query() -> impl Strategy<Value = Asked> {
     )
 }
 
-impl Asked {
+impl ValidQuery {
     fn parameters(&self) -> String {
         let mut text = format!(
             "inclusive_end={}&descending={}&skip={}&limit={}",

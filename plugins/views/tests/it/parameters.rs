@@ -77,7 +77,7 @@ fn a_posted_body_counts_as_parameters() {
 }
 
 #[test]
-fn what_is_wrong_with_a_query_is_said() {
+fn errors_in_a_query_are_reported() {
     let mut fixture = indexed();
     let mut plain = Fixture::view("function (doc) { emit(doc.k) }", None);
     let mut lines: Vec<_> = [
@@ -165,7 +165,7 @@ fn many_groups_come_in_pieces() {
 }
 
 #[test]
-fn an_answer_goes_on_after_an_error_unless_it_is_to_stop() {
+fn an_answer_continues_after_an_error_unless_asked_to_stop() {
     let map = "function (doc) { emit(doc.k, doc.v) }";
     let mut fixture = Fixture::view(map, Some("_sum"));
     fixture.feed(&[
@@ -182,14 +182,14 @@ fn an_answer_goes_on_after_an_error_unless_it_is_to_stop() {
 }
 
 #[test]
-fn an_answer_tells_about_itself_when_asked() {
+fn an_answer_has_debug_information_on_request() {
     let mut fixture = indexed();
     let answer = fixture.get("/v", "debug=true&limit=1&reduce=false");
     insta::assert_snapshot!(answer, @r#"{"debug_info":{"local":{"index_bytes":146,"index_rows":5,"ranges":1}},"total_rows":5,"rows":[{"id":"a","key":"x","value":null}]}"#);
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused_by_name() {
+fn unsupported_parameters_are_refused_by_name() {
     let mut fixture = indexed();
     for (query, named) in [
         ("key=1&keys=[1]&reduce=false", "invalid use of key"),

@@ -242,7 +242,7 @@ fn keys_that_are_asked_for_twice_are_given_twice() {
 }
 
 #[test]
-fn what_failed_is_named_with_the_node_that_has_it() {
+fn failures_are_reported_with_their_node() {
     let mut nodes = odd_and_even(Bounds { part_bytes: 1, ..narrow() });
     nodes.nodes[0].feed(&[json(0, "bad", r#"[["all", "x"], [["n", 4], "y"]]"#)]);
     nodes.nodes[1].feed(&[json(1, "worse", r#"[["all", {}]]"#)]);
@@ -276,7 +276,7 @@ fn a_node_with_two_parts_is_named_once() {
 
 /// Each part can be reduced, but the results cannot be re-reduced.
 #[test]
-fn what_fails_while_merging_is_named_local() {
+fn failures_while_merging_are_reported_as_local() {
     let reduce =
         "function (keys, values, rereduce) { if (rereduce) throw new Error('no'); return 1 }";
     let config = json!({"name": "d", "views": {"v": {"map": MAP, "reduce": reduce}}});
@@ -301,7 +301,7 @@ fn parts_without_rows_are_parts() {
 
 /// The answer is a node's error for a query that it cannot answer.
 #[test]
-fn an_answer_that_is_no_part_is_passed_on() {
+fn an_answer_that_is_not_a_part_is_passed_on() {
     let mut nodes = odd_and_even(narrow());
     let refused = nodes.ask(&get("/v", "limit=-1"));
     assert_eq!((refused.status, &refused.pieces[..]), (400, &[1][..]));
@@ -447,7 +447,7 @@ fn a_part_and_a_round_reduce_so_many_groups() {
 
 /// A part has as many items as the answer may need, whatever the answer skips.
 #[test]
-fn a_part_is_no_larger_than_what_is_asked_for() {
+fn a_part_is_not_larger_than_requested() {
     let mut nodes = odd_and_even(Bounds::default());
     let size = |nodes: &mut Nodes, query: &str| {
         let parts: Vec<Response> = nodes.parts(&get("/v", query));

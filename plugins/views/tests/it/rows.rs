@@ -149,7 +149,7 @@ fn rows_of_a_document_with_one_key_are_in_the_order_of_their_values() {
 }
 
 #[test]
-fn what_follows_a_built_in_reduction_does_not_count() {
+fn text_after_a_built_in_reduction_is_ignored() {
     let sum = "_sum\n \r\nandothergarbage";
     let mut fixture = Fixture::view("function (doc) { emit(doc.k, doc.n) }", Some(sum));
     fixture.feed(&[json(0, "a", r#"{"n":2}"#), json(0, "b", r#"{"n":3}"#)]);
@@ -157,7 +157,7 @@ fn what_follows_a_built_in_reduction_does_not_count() {
 }
 
 #[test]
-fn rollback_removes_what_came_from_a_vbucket() {
+fn rollback_removes_the_rows_of_a_vbucket() {
     let mut fixture = Fixture::view("function (doc, meta) { emit(meta.vb) }", Some("_count"));
     let ids: Vec<_> = (0..9000).map(|n| format!("d{n}")).collect();
     let changes: Vec<_> =

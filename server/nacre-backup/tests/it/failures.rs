@@ -294,7 +294,7 @@ fn processes_that_join_a_backup_write_parts_of_it() {
 }
 
 #[test]
-fn case_24_what_is_read_is_not_removed_and_what_is_removed_is_not_read() {
+fn case_24_backups_in_use_are_not_removed_and_removed_ones_are_not_read() {
     let store = Arc::new(MemoryStore::default());
     let slot = KeySlot::new("open sesame", 1, [3; 48]).0;
     Repository::create(&*store, BackupId::new(1, 1, None), Some(slot)).unwrap();

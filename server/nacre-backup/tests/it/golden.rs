@@ -110,7 +110,7 @@ fn archives_of_format_1_are_read() {
 }
 
 #[test]
-fn what_is_written_today_is_what_was_written() {
+fn the_written_format_is_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), None);
     assert_eq!(shown(directory.path(), None), shown(&archive("1"), None));

@@ -1,7 +1,7 @@
 //! Merges: their contents, the objects that they leave unchanged, and a process that ends at each
 //! operation of the store.
 
-use crate::source::{Answer, Chance, Message, Vbucket, with_record};
+use crate::source::{Answer, Message, SeededRandom, Vbucket, with_record};
 use crate::unreliable::UnreliableStore;
 use nacre_backup::{
     BackupId, BucketSource, Digest, Error, MergeRange, Reader, Repository, Store, Task,
@@ -18,7 +18,7 @@ type Digests = Vec<BTreeMap<u32, Digest>>;
 /// A repository, and the source of its backups.
 struct World {
     store: Arc<UnreliableStore>,
-    chance: Chance,
+    chance: SeededRandom,
     vbuckets: Vec<Vbucket>,
     now_ms: u64,
 }
@@ -27,7 +27,7 @@ impl World {
     fn new(seed: u64) -> World {
         let store = Arc::new(UnreliableStore::new(seed));
         Repository::create(&*store, BackupId::new(1, 1, None), None).unwrap();
-        let mut chance = Chance(seed);
+        let mut chance = SeededRandom(seed);
         let vbuckets = (0..VBUCKETS).map(|_| Vbucket::new(&mut chance)).collect();
         World { store, chance, vbuckets, now_ms: 5 }
     }
@@ -97,7 +97,7 @@ impl World {
 }
 
 #[test]
-fn a_merge_has_what_the_newest_had_and_needs_no_other() {
+fn a_merge_has_the_data_of_the_newest_backup_and_needs_no_other() {
     let mut world = World::new(7);
     let ids = [world.take(20), world.take(9), world.take(0), world.take(9)];
     let before: Vec<Digests> = ids.iter().map(|id| world.digests(*id)).collect();
@@ -133,7 +133,7 @@ fn a_merge_has_what_the_newest_had_and_needs_no_other() {
 }
 
 #[test]
-fn increments_are_merged_into_one_that_continues_what_they_continued() {
+fn increments_are_merged_into_one_with_the_same_parent() {
     let mut world = World::new(8);
     let ids = [world.take(20), world.take(9), world.take(9)];
     let before = world.digests(ids[2]);
@@ -150,7 +150,7 @@ fn increments_are_merged_into_one_that_continues_what_they_continued() {
 }
 
 #[test]
-fn what_a_failover_has_discarded_is_not_in_a_merge() {
+fn a_merge_omits_changes_that_a_failover_discarded() {
     for seed in 0..40 {
         let mut world = World::new(seed);
         let first = world.take(12);
@@ -222,7 +222,7 @@ fn a_merge_that_is_interrupted_anywhere_harms_nothing() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused() {
+fn backups_that_cannot_be_merged_are_refused() {
     let mut world = World::new(9);
     let first = world.take(9);
     let refused = |outcome: Result<BackupId, Error>| outcome.unwrap_err().to_string();

@@ -103,7 +103,7 @@ fn expected(ms: u64) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_moment_that_is_covered_comes_back() {
+fn every_covered_moment_can_be_restored() {
     let repository = repository();
     take(&repository, 45, &[(2, true), (4, true)]);
     let id = take(&repository, 90, &[(8, true)]);

@@ -2,7 +2,7 @@
 //!
 //! `NACRE_BACKUP_SEEDS` sets the number of seeds.
 
-use crate::source::{Answer, Chance, Message, State, Vbucket, apply, with_record};
+use crate::source::{Answer, Message, SeededRandom, State, Vbucket, apply, with_record};
 use crate::unreliable::UnreliableStore;
 use nacre_backup::{
     BackupId, BucketSource, Error, KeySlot, MergeRange, Reader, Repository, SHARE_NUMBERS, Store,
@@ -20,7 +20,7 @@ const PASSPHRASE: &str = "open sesame";
 
 struct Simulation {
     seed: u64,
-    chance: Chance,
+    chance: SeededRandom,
     store: Arc<UnreliableStore>,
     vbuckets: Vec<Vbucket>,
     passphrase: Option<&'static str>,
@@ -39,7 +39,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Simulation {
-        let mut chance = Chance(seed);
+        let mut chance = SeededRandom(seed);
         let store = Arc::new(UnreliableStore::new(seed));
         let passphrase = chance.one_in(4).then_some(PASSPHRASE);
         let slot = passphrase.map(|passphrase| KeySlot::new(passphrase, 1, [seed as u8; 48]).0);
@@ -130,7 +130,7 @@ impl Simulation {
                 break;
             }
             if self.chance.one_in(4) {
-                let taken = self.take_elsewhere(task.id(), &remaining);
+                let taken = self.take_on_other_node(task.id(), &remaining);
                 match taken.and_then(|()| task.refresh()) {
                     Err(error) if self.store.is_dead() => return Err(error),
                     Err(Error::Store(_)) | Ok(()) => continue,
@@ -161,7 +161,7 @@ impl Simulation {
     }
 
     /// Runs another process that takes some of the vBuckets of the same backup.
-    fn take_elsewhere(&mut self, id: BackupId, remaining: &[u16]) -> Result<(), Error> {
+    fn take_on_other_node(&mut self, id: BackupId, remaining: &[u16]) -> Result<(), Error> {
         let repository = self.repository()?;
         let mut random = [2; 16];
         random[..8].copy_from_slice(&self.chance.next().to_le_bytes());
@@ -395,7 +395,7 @@ fn restore(repository: &Repository, id: BackupId, vbid: u16) -> Result<(u64, Sta
 }
 
 #[test]
-fn case_02_04_05_a_complete_backup_is_what_the_source_was_whatever_failed() {
+fn case_02_04_05_a_complete_backup_equals_its_source_despite_faults() {
     let asked = std::env::var("NACRE_BACKUP_SEEDS").ok();
     let seeds = asked.map_or(SEEDS, |asked| asked.parse().expect("NACRE_BACKUP_SEEDS is a number"));
     let (mut complete, mut parts, mut dropped, mut merges, mut shares) = (0, 0, 0, 0, 0);

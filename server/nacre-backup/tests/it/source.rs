@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 pub type State = BTreeMap<u8, u64>;
 
 /// A pseudorandom generator that returns the same numbers for the same seed.
-pub struct Chance(pub u64);
+pub struct SeededRandom(pub u64);
 
-impl Chance {
+impl SeededRandom {
     pub fn next(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -62,7 +62,7 @@ pub enum Answer {
 }
 
 impl Vbucket {
-    pub fn new(chance: &mut Chance) -> Vbucket {
+    pub fn new(chance: &mut SeededRandom) -> Vbucket {
         Vbucket { log: vec![(chance.next() | 1, 0)], ..Vbucket::default() }
     }
 
@@ -70,13 +70,13 @@ impl Vbucket {
         self.history.len() as u64
     }
 
-    pub fn change(&mut self, chance: &mut Chance) {
+    pub fn change(&mut self, chance: &mut SeededRandom) {
         let value = (!chance.one_in(3)).then(|| chance.next());
         self.history.push(Change { key: chance.below(6) as u8, value });
     }
 
     /// Fails over to another copy that has only part of the history.
-    pub fn fail_over(&mut self, chance: &mut Chance) {
+    pub fn fail_over(&mut self, chance: &mut SeededRandom) {
         let lost = chance.below(self.high().min(8) + 1);
         let high = self.high() - lost;
         self.history.truncate(high as usize);
@@ -85,7 +85,7 @@ impl Vbucket {
         self.purged = self.purged.min(high);
     }
 
-    pub fn purge(&mut self, chance: &mut Chance) {
+    pub fn purge(&mut self, chance: &mut SeededRandom) {
         let until = chance.below(self.high() + 1);
         // The newest version of a vBucket is never purged.
         self.purged = self.purged.max(until.min(self.high().saturating_sub(1)));
@@ -122,7 +122,7 @@ impl Vbucket {
     }
 
     /// Returns a snapshot of the history after `after`, up to a random seqno: for each key the newest version in it.
-    pub fn snapshot(&self, after: u64, chance: &mut Chance) -> Vec<Message> {
+    pub fn snapshot(&self, after: u64, chance: &mut SeededRandom) -> Vec<Message> {
         let high = self.high();
         let end = if chance.one_in(2) { high } else { after + 1 + chance.below(high - after) };
         let range = after as usize..end as usize;

@@ -1,6 +1,6 @@
 //! A store that fails: before or after a write, in the middle of an object, or for good. Its lists may be outdated.
 
-use crate::source::Chance;
+use crate::source::SeededRandom;
 use nacre_backup::{MemoryStore, Store, StoreError};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,11 +11,11 @@ const STALE: u64 = 6;
 
 pub struct UnreliableStore {
     pub objects: MemoryStore,
-    state: Mutex<Trouble>,
+    state: Mutex<Faults>,
 }
 
-struct Trouble {
-    chance: Chance,
+struct Faults {
+    chance: SeededRandom,
     operation: u64,
     created: BTreeMap<String, u64>,
     /// The operation at which the process that uses the store ends.
@@ -29,8 +29,8 @@ struct Trouble {
 
 impl UnreliableStore {
     pub fn new(seed: u64) -> UnreliableStore {
-        let state = Trouble {
-            chance: Chance(seed ^ 0x5707_e500),
+        let state = Faults {
+            chance: SeededRandom(seed ^ 0x5707_e500),
             operation: 0,
             created: BTreeMap::new(),
             crash_at: None,

@@ -31,7 +31,7 @@ impl Charset {
             "utf-16be" => Ok(Charset::Utf16Be),
             "utf-16le" => Ok(Charset::Utf16Le),
             _ => Err(format!(
-                "{name:?} is no character set: use utf-8, us-ascii, iso-8859-1, utf-16, utf-16be or utf-16le"
+                "{name:?} is not a supported character set: use utf-8, us-ascii, iso-8859-1, utf-16, utf-16be or utf-16le"
             )),
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_to_the_same() {
+    fn encoding_and_decoding_are_inverse() {
         for name in ["US-ASCII", "iso-8859-1", "UTF-8", "UTF-16", "utf-16be", "UTF-16LE"] {
             let charset = Charset::of(name).unwrap();
             let text = if charset == Charset::Ascii { "a;1,5" } else { "é;1,5" };
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_character_set_does_not_have_is_named() {
+    fn characters_missing_in_a_character_set_are_named() {
         let refused = |charset: Charset, bytes: &[u8]| charset.decode(bytes).unwrap_err();
         assert!(refused(Charset::Ascii, b"ab\xe9").starts_with("the byte at 2 "));
         assert!(refused(Charset::Utf8, b"a\xe9b").starts_with("the byte at 1 "));

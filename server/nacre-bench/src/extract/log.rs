@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_results_and_those_before_the_first_run_are_ignored() {
+    fn other_lines_and_those_before_the_first_run_are_ignored() {
         let log =
             "[READ], Operations, 1\nM\n[READ] broken\nUsing 1 shards\n[READ], Return=OK, 7\n[]";
         let blocks = blocks(log, "M");

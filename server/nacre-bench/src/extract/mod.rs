@@ -149,7 +149,7 @@ impl Extract {
         let symbol = character(self.decimal_symbol, "decimalSymbol", '.')?;
         let results = list(&self.ycsb_results, "ycsbResults");
         if let Some(odd) = results.iter().find(|result| !result.contains('.')) {
-            return Err(format!("{odd:?} is no result: write SECTION.METRIC"));
+            return Err(format!("{odd:?} is not a result: write SECTION.METRIC"));
         }
         Ok(Settings {
             input: path(&self.input_file, "inputFile").ok_or("name the log: --input-file FILE")?,

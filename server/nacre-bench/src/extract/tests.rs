@@ -68,7 +68,7 @@ fn extracted(log: &[u8], options: &[&str]) -> Result<String, String> {
 }
 
 #[test]
-fn a_run_is_a_row_and_what_it_does_not_have_an_empty_cell() {
+fn a_run_is_a_row_with_empty_cells_for_missing_results() {
     let results = "OVERALL.Throughput(ops/sec),READ.AverageLatency(us),READ-FAILED.Operations,UPDATE.Operations";
     let options = ["-p", "threads,tries", "-r", results, "--latencies-in", "ms"];
     insta::assert_snapshot!(extracted(OLD.as_bytes(), &options).unwrap(), @r"
@@ -115,7 +115,10 @@ fn a_file_has_the_options_under_the_names_of_the_original() {
 #[test]
 fn options_that_make_no_sense_are_refused() {
     let reason = |options: &[&str]| extracted(OLD.as_bytes(), options).unwrap_err();
-    assert_eq!(reason(&["-r", "Throughput"]), "\"Throughput\" is no result: write SECTION.METRIC");
+    assert_eq!(
+        reason(&["-r", "Throughput"]),
+        "\"Throughput\" is not a result: write SECTION.METRIC"
+    );
     assert_eq!(reason(&["-d", "18"]), "decimal places go from 0 to 17");
     assert_eq!(reason(&["-c", "…"]), "'…' cannot separate columns");
     assert!(reason(&["-e", "x"]).contains("utf-8"));

@@ -12,7 +12,7 @@ const PAGE: u64 = 10;
 
 /// Where comments are stored, and how one is added or a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum CommentModel {
     /// In the post, which the client reads and writes as a whole.
     WholeList,
     /// In the post; the server appends an element, or returns the elements of a page.
@@ -33,7 +33,7 @@ pub enum Work {
 /// Comments of one post.
 pub struct Comments {
     /// Where they are stored.
-    pub means: Means,
+    pub means: CommentModel,
     /// The transaction.
     pub work: Work,
     /// UUID of the post.
@@ -61,7 +61,7 @@ impl Comments {
             r#"{{"doctype":"post","creationDate":"2015-01-01T00:00:00Z","content":"{}""#,
             client.text(POST_BYTES)
         );
-        if self.means == Means::EnumerableKeys {
+        if self.means == CommentModel::EnumerableKeys {
             return head + "}";
         }
         let comments: Vec<String> = (0..comments).map(|_| comment(client)).collect();
@@ -92,12 +92,12 @@ impl Comments {
 
     fn add(&self, client: &mut Client, comment: &str) -> Result<(), Failure> {
         match self.means {
-            Means::WholeList => self.append(client, comment),
-            Means::ListPaths => {
+            CommentModel::WholeList => self.append(client, comment),
+            CommentModel::ListPaths => {
                 let key = self.post_key();
                 client.submit(|connections| connections.push(&key, "comments", comment)).map(drop)
             }
-            Means::EnumerableKeys => {
+            CommentModel::EnumerableKeys => {
                 let counter = self.counter_key();
                 let number =
                     client.submit(|connections| connections.count(0, &counter, 1, None))?;
@@ -111,7 +111,7 @@ impl Comments {
     fn page(&self, client: &mut Client, index: u64) -> Result<usize, Failure> {
         let numbers = index..(index + PAGE).min(self.loaded);
         match self.means {
-            Means::WholeList => {
+            CommentModel::WholeList => {
                 let key = self.post_key();
                 let post = client.submit(|connections| connections.get(&key))?;
                 let post: serde_json::Value = serde_json::from_slice(&post.value)
@@ -119,12 +119,12 @@ impl Comments {
                 let all = post["comments"].as_array().map_or(&[][..], Vec::as_slice);
                 Ok(all.iter().skip(index as usize).take(PAGE as usize).count())
             }
-            Means::ListPaths => {
+            CommentModel::ListPaths => {
                 let (key, paths): (_, Vec<_>) =
                     (self.post_key(), numbers.map(|at| format!("comments[{at}]")).collect());
                 Ok(client.submit(|connections| connections.look_up(&key, &paths))?.len())
             }
-            Means::EnumerableKeys => {
+            CommentModel::EnumerableKeys => {
                 let keys: Vec<_> = numbers.map(|at| self.comment_key(at + 1)).collect();
                 client.submit(|connections| connections.get_many(&keys))
             }
@@ -137,7 +137,7 @@ impl Comments {
         let (key, post) = (self.post_key(), self.post(client, comments));
         client.transaction("INSERT-POST", |client| {
             client.submit(|connections| connections.upsert(&key, &post))?;
-            if self.means == Means::EnumerableKeys {
+            if self.means == CommentModel::EnumerableKeys {
                 let counter = self.counter_key();
                 client.submit(|connections| connections.count(0, &counter, 0, Some(0)))?;
             }
@@ -149,7 +149,7 @@ impl Comments {
 impl Pattern for Comments {
     fn loads(&self) -> u64 {
         match (self.work, self.means) {
-            (Work::Paginate, Means::EnumerableKeys) => self.loaded,
+            (Work::Paginate, CommentModel::EnumerableKeys) => self.loaded,
             _ => 0,
         }
     }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_is_appended_to_those_that_are_there() {
+    fn a_comment_is_appended_to_the_existing_ones() {
         let one = with_comment(br#"{"a":1,"comments":[]}"#, "1").unwrap();
         assert_eq!(one, br#"{"a":1,"comments":[1]}"#);
         assert_eq!(with_comment(&one, "2").unwrap(), br#"{"a":1,"comments":[1,2]}"#);

@@ -25,7 +25,7 @@ const END: &str = "9999";
 
 /// The time at which a feed is built, and its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum FeedModel {
     /// When a page is read, from the activities of each followed user.
     Read,
     /// When an activity is saved, as documents that an index keeps in order.
@@ -75,7 +75,7 @@ struct Position {
 
 /// Users with activities and feeds.
 pub struct Feeds {
-    means: Means,
+    means: FeedModel,
     work: Work,
     sizes: Sizes,
     bucket: String,
@@ -86,7 +86,7 @@ pub struct Feeds {
 
 impl Feeds {
     /// Creates feeds that are not loaded yet.
-    pub fn new(means: Means, work: Work, sizes: Sizes, bucket: &str) -> Feeds {
+    pub fn new(means: FeedModel, work: Work, sizes: Sizes, bucket: &str) -> Feeds {
         let positions = (0..sizes.users).map(|_| Mutex::default()).collect();
         let next_reader = AtomicU64::new(0);
         Feeds { means, work, sizes, bucket: bucket.to_owned(), positions, next_reader }
@@ -100,9 +100,9 @@ impl Feeds {
     /// Returns the name of the index, its partition key, and its other keys.
     fn index(&self) -> Option<(&'static str, &'static str, &'static str)> {
         match self.means {
-            Means::Read => Some(("patterns_activity", "author", "content")),
-            Means::Write => Some(("patterns_feed", "reader", "friend, content")),
-            Means::WriteByNumber => None,
+            FeedModel::Read => Some(("patterns_activity", "author", "content")),
+            FeedModel::Write => Some(("patterns_feed", "reader", "friend, content")),
+            FeedModel::WriteByNumber => None,
         }
     }
 
@@ -154,7 +154,7 @@ impl Feeds {
             let key = format!("activity::{author}::{at}");
             let activity = json!({"author": author, "at": at, "content": content}).to_string();
             client.submit(|connections| connections.upsert(&key, &activity))?;
-            if self.means == Means::Read {
+            if self.means == FeedModel::Read {
                 return Ok(());
             }
             let key = format!("followers::{author}");
@@ -165,7 +165,7 @@ impl Feeds {
                 let entry =
                     json!({"reader": reader, "at": at, "friend": author, "content": content});
                 let key = match self.means {
-                    Means::WriteByNumber => {
+                    FeedModel::WriteByNumber => {
                         let counter = format!("feedcount::{reader}");
                         let number = client
                             .submit(|connections| connections.count(0, &counter, 1, Some(1)))?;
@@ -188,12 +188,12 @@ impl Feeds {
         position: &mut Position,
     ) -> Result<u64, Failure> {
         match self.means {
-            Means::Read => self.page_of_friends(client, reader, position),
-            Means::Write => {
+            FeedModel::Read => self.page_of_friends(client, reader, position),
+            FeedModel::Write => {
                 let (name, limit) = (self.name(reader), self.sizes.activities_per_page);
                 self.part_of_page(client, name, limit, position)
             }
-            Means::WriteByNumber => self.page_of_numbers(client, reader, position),
+            FeedModel::WriteByNumber => self.page_of_numbers(client, reader, position),
         }
     }
 
@@ -262,7 +262,7 @@ impl Feeds {
         let Sizes { friends_per_user, activities_per_user, activities_per_page, .. } = self.sizes;
         let Sizes { friends_per_page, activities_per_friend, .. } = self.sizes;
         match self.means {
-            Means::Read => {
+            FeedModel::Read => {
                 friends_per_user.div_ceil(friends_per_page)
                     * activities_per_user.div_ceil(activities_per_friend)
             }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_a_user_is_followed_by_the_user() {
+    fn followers_and_followees_are_inverse() {
         let sizes = Sizes {
             users: 10,
             friends_per_user: 3,
@@ -375,7 +375,7 @@ mod tests {
             content_bytes: 1,
             activities_per_page: 10,
         };
-        let feeds = Feeds::new(Means::Write, Work::Save, sizes, "b");
+        let feeds = Feeds::new(FeedModel::Write, Work::Save, sizes, "b");
         let following = |user: u64| (1..=3).map(|step| feeds.name(user + step)).collect();
         let all: Vec<Vec<String>> = (0..10).map(following).collect();
         for user in 0..10 {

@@ -18,7 +18,7 @@ pub enum Work {
 
 /// How users are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum LookupModel {
     /// An index whose entries are on the nodes of their documents: all nodes are asked.
     LocalIndex,
     /// An index that is partitioned by the hash of the address: one node is asked.
@@ -30,7 +30,7 @@ pub enum Means {
 /// Users to write or find.
 pub struct Users {
     /// How they are found.
-    pub means: Means,
+    pub means: LookupModel,
     /// The transaction.
     pub work: Work,
     /// The number of the first user.
@@ -53,8 +53,8 @@ impl Users {
     /// Returns the name of the index; both kinds can exist at the same time.
     fn index(&self) -> &'static str {
         match self.means {
-            Means::LocalIndex => "patterns_email",
-            Means::HashIndex | Means::IndexTable => "patterns_email_hash",
+            LookupModel::LocalIndex => "patterns_email",
+            LookupModel::HashIndex | LookupModel::IndexTable => "patterns_email_hash",
         }
     }
 
@@ -64,7 +64,7 @@ impl Users {
         let (key, user) = (format!("user::{id}"), client.user(&more, self.field_bytes));
         client.transaction("INSERT-USER", |client| {
             client.submit(|connections| connections.upsert(&key, &user))?;
-            if self.means == Means::IndexTable {
+            if self.means == LookupModel::IndexTable {
                 let lookup = format!("email::{address}");
                 client.submit(|connections| connections.upsert_text(&lookup, &key))?;
             }
@@ -74,7 +74,7 @@ impl Users {
 
     fn find(&self, client: &mut Client, number: u64) -> Result<(), Failure> {
         let address = self.address(number);
-        if self.means == Means::IndexTable {
+        if self.means == LookupModel::IndexTable {
             let lookup = format!("email::{address}");
             let key = client.submit(|connections| connections.get(&lookup))?;
             let key = String::from_utf8_lossy(&key.value).into_owned();
@@ -107,9 +107,9 @@ impl Users {
 impl Pattern for Users {
     fn prepare(&self, client: &mut Client) -> Result<(), Failure> {
         let spread = match self.means {
-            Means::LocalIndex => "",
-            Means::HashIndex => " PARTITION BY HASH(email)",
-            Means::IndexTable => return Ok(()),
+            LookupModel::LocalIndex => "",
+            LookupModel::HashIndex => " PARTITION BY HASH(email)",
+            LookupModel::IndexTable => return Ok(()),
         };
         let (index, bucket) = (self.index(), &self.bucket);
         let create = format!("CREATE INDEX {index} IF NOT EXISTS ON `{bucket}`(email){spread}");
@@ -128,7 +128,7 @@ impl Pattern for Users {
     }
 
     fn settle(&self, client: &mut Client) -> Result<(), Failure> {
-        if self.means == Means::IndexTable || self.work == Work::Insert {
+        if self.means == LookupModel::IndexTable || self.work == Work::Insert {
             return Ok(());
         }
         let last = self.address(self.loaded - 1);

@@ -65,7 +65,7 @@ const LOADERS_MAX: usize = 8;
 
 #[derive(Args, Clone, Debug)]
 pub struct Patterns {
-    /// Workloads, separated by commas, one after the other
+    /// Workloads, separated by commas, which run in turn
     #[arg(value_enum, value_delimiter = ',', required = true)]
     workloads: Vec<Workload>,
     #[command(flatten)]
@@ -79,13 +79,14 @@ pub struct Patterns {
     /// A property; may be given more than once: operationcount=1000, clusters=a,b, nodes.a=host:8091, tries=10, …
     #[arg(long, value_name = "NAME=VALUE")]
     property: Vec<String>,
-    /// Clients at once; more values, separated by commas, are measured one after the other (default: the property threadcount, else 1)
+    /// Concurrent clients; several values, separated by commas, are measured in turn (default: the
+    /// property threadcount, else 1)
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Measures each number of clients so often; documents are loaded once
+    /// Measure each number of clients so many times; documents are loaded once
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Do not load: the documents are there already
+    /// Do not load documents; they must exist already
     #[arg(long)]
     no_load: bool,
     /// Append a block for each run to this file, in the form of logs of YCSB
@@ -120,7 +121,7 @@ impl Patterns {
     pub fn run(&self) -> Result<(), String> {
         let properties = Properties::read(&self.properties, &self.property)?;
         for name in properties.unknown() {
-            eprintln!("Ignoring the property {name}: it means nothing here.");
+            eprintln!("Ignoring the property {name}: it has no effect here.");
         }
         let threads = match self.threads.is_empty() {
             true => vec![properties.get("threadcount", 1)?],
@@ -149,7 +150,7 @@ impl<'a> Runner<'a> {
         let clusters = Cluster::all(&options.server, &options.bucket, properties)?;
         let level = properties.text("durability").unwrap_or("none");
         let durability = Durability::from_str(level, false)
-            .map_err(|_| format!("durability={level}: that is no value of it"))?;
+            .map_err(|_| format!("invalid value of the property durability: {level}"))?;
         Ok(Runner {
             options,
             properties,

@@ -77,7 +77,7 @@ impl Properties {
         }
         let (name, value) = line
             .split_once('=')
-            .ok_or_else(|| format!("{line:?} is no property: write name=value"))?;
+            .ok_or_else(|| format!("{line:?} is not a property: write name=value"))?;
         self.0.insert(name.trim().to_owned(), value.trim().to_owned());
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Properties {
         match self.text(name) {
             None => Ok(default),
             Some(text) => {
-                text.parse().map_err(|_| format!("{name}={text}: that is no value of it"))
+                text.parse().map_err(|_| format!("invalid value of the property {name}: {text}"))
             }
         }
     }
@@ -148,14 +148,17 @@ mod tests {
         assert_eq!(properties.list("clusters"), ["a", "b"]);
         assert_eq!(properties.list("notRetried"), [""; 0]);
         let broken = Properties::read(&files, &["tries".to_owned()]).unwrap_err();
-        assert_eq!(broken, "\"tries\" is no property: write name=value");
+        assert_eq!(broken, "\"tries\" is not a property: write name=value");
     }
 
     #[test]
-    fn what_is_no_value_or_unknown_is_named() {
+    fn invalid_and_unknown_properties_are_named() {
         let given = ["tries=many", "nodes.a=h:8091", "db=x", "recordcount=0"].map(str::to_owned);
         let properties = Properties::read(&[] as &[&Path], &given).unwrap();
-        assert_eq!(properties.get("tries", 1).unwrap_err(), "tries=many: that is no value of it");
+        assert_eq!(
+            properties.get("tries", 1).unwrap_err(),
+            "invalid value of the property tries: many"
+        );
         assert_eq!(properties.count("recordcount", 1).unwrap_err(), "recordcount begins at 1");
         assert_eq!(properties.unknown().collect::<Vec<_>>(), ["db"]);
     }

@@ -109,40 +109,42 @@ impl Workload {
                 Ok(Box::new(IncrementingKey { counter: is_remote.into(), field_bytes }))
             }
             W::UuidKey => Ok(Box::new(UuidKey { field_bytes })),
-            W::SecondaryIndexInsert => users(lookups::Means::LocalIndex, lookups::Work::Insert),
-            W::SecondaryIndexQuery => users(lookups::Means::LocalIndex, lookups::Work::Query),
-            W::HashIndexInsert => users(lookups::Means::HashIndex, lookups::Work::Insert),
-            W::HashIndexQuery => users(lookups::Means::HashIndex, lookups::Work::Query),
-            W::IndexTableInsert => users(lookups::Means::IndexTable, lookups::Work::Insert),
-            W::IndexTableQuery => users(lookups::Means::IndexTable, lookups::Work::Query),
-            W::LbaPost => comments(comments::Means::WholeList, comments::Work::Post),
-            W::LbaPush => comments(comments::Means::ListPaths, comments::Work::Post),
-            W::LbaPaginate => comments(comments::Means::WholeList, comments::Work::Paginate),
-            W::LbaSlice => comments(comments::Means::ListPaths, comments::Work::Paginate),
+            W::SecondaryIndexInsert => {
+                users(lookups::LookupModel::LocalIndex, lookups::Work::Insert)
+            }
+            W::SecondaryIndexQuery => users(lookups::LookupModel::LocalIndex, lookups::Work::Query),
+            W::HashIndexInsert => users(lookups::LookupModel::HashIndex, lookups::Work::Insert),
+            W::HashIndexQuery => users(lookups::LookupModel::HashIndex, lookups::Work::Query),
+            W::IndexTableInsert => users(lookups::LookupModel::IndexTable, lookups::Work::Insert),
+            W::IndexTableQuery => users(lookups::LookupModel::IndexTable, lookups::Work::Query),
+            W::LbaPost => comments(comments::CommentModel::WholeList, comments::Work::Post),
+            W::LbaPush => comments(comments::CommentModel::ListPaths, comments::Work::Post),
+            W::LbaPaginate => comments(comments::CommentModel::WholeList, comments::Work::Paginate),
+            W::LbaSlice => comments(comments::CommentModel::ListPaths, comments::Work::Paginate),
             W::EnumerableKeysPost => {
-                comments(comments::Means::EnumerableKeys, comments::Work::Post)
+                comments(comments::CommentModel::EnumerableKeys, comments::Work::Post)
             }
             W::EnumerableKeysPaginate => {
-                comments(comments::Means::EnumerableKeys, comments::Work::Paginate)
+                comments(comments::CommentModel::EnumerableKeys, comments::Work::Paginate)
             }
-            W::ForSave => feeds(feeds::Means::Read, feeds::Work::Save),
-            W::ForPaginate => feeds(feeds::Means::Read, feeds::Work::Paginate),
-            W::FowSave => feeds(feeds::Means::Write, feeds::Work::Save),
-            W::FowPaginate => feeds(feeds::Means::Write, feeds::Work::Paginate),
-            W::FowKeysSave => feeds(feeds::Means::WriteByNumber, feeds::Work::Save),
-            W::FowKeysPaginate => feeds(feeds::Means::WriteByNumber, feeds::Work::Paginate),
+            W::ForSave => feeds(feeds::FeedModel::Read, feeds::Work::Save),
+            W::ForPaginate => feeds(feeds::FeedModel::Read, feeds::Work::Paginate),
+            W::FowSave => feeds(feeds::FeedModel::Write, feeds::Work::Save),
+            W::FowPaginate => feeds(feeds::FeedModel::Write, feeds::Work::Paginate),
+            W::FowKeysSave => feeds(feeds::FeedModel::WriteByNumber, feeds::Work::Save),
+            W::FowKeysPaginate => feeds(feeds::FeedModel::WriteByNumber, feeds::Work::Paginate),
         }
     }
 }
 
 fn users(
-    means: lookups::Means,
+    means: lookups::LookupModel,
     work: lookups::Work,
     properties: &Properties,
     bucket: &str,
 ) -> Result<Box<dyn Pattern>, String> {
     let names: &[&str] = match means {
-        lookups::Means::IndexTable => &["indexTable.counterStart", "indexTable.counterStar"],
+        lookups::LookupModel::IndexTable => &["indexTable.counterStart", "indexTable.counterStar"],
         _ => &["secondaryIndex.counterStart"],
     };
     let given = names.iter().find(|name| properties.text(name).is_some());
@@ -158,12 +160,12 @@ fn users(
 }
 
 fn comments(
-    means: comments::Means,
+    means: comments::CommentModel,
     work: comments::Work,
     properties: &Properties,
 ) -> Result<Box<dyn Pattern>, String> {
     let (prefix, post) = match means {
-        comments::Means::EnumerableKeys => ("enumerableKeys", ENUMERABLE_POST),
+        comments::CommentModel::EnumerableKeys => ("enumerableKeys", ENUMERABLE_POST),
         _ => ("lba", LIST_POST),
     };
     let post = properties.text(&format!("{prefix}.postUuid")).unwrap_or(post).to_owned();
@@ -172,8 +174,8 @@ fn comments(
 }
 
 /// Returns the sizes, with the defaults of the original workloads.
-fn sizes(means: feeds::Means, properties: &Properties) -> Result<Sizes, String> {
-    let prefix = if means == feeds::Means::Read { "for" } else { "fow" };
+fn sizes(means: feeds::FeedModel, properties: &Properties) -> Result<Sizes, String> {
+    let prefix = if means == feeds::FeedModel::Read { "for" } else { "fow" };
     let count = |name: &str, default| properties.count(&format!("{prefix}.{name}"), default);
     let sizes = Sizes {
         users: count("usersCount", 100)?,

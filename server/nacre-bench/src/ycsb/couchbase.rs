@@ -136,7 +136,7 @@ impl Couchbase {
         requests.for_each(|(key, step)| self.send(0, key, step));
         let mut found = 0;
         for _ in 0..count {
-            let is_found = self.answer()?.1.ok_or("the server has no room for records")?;
+            let is_found = self.answer()?.1.ok_or("the server has no memory left for records")?;
             found += usize::from(is_found);
         }
         Ok(found)

@@ -34,10 +34,10 @@ const COLUMNS: [&str; 5] = ["workload", "operation", "clients", "operations", "o
 
 #[derive(Args, Clone, Debug)]
 pub struct Ycsb {
-    /// What the server is
+    /// Database to measure
     #[arg(long, value_enum, default_value = "couchbase")]
     protocol: Protocol,
-    /// Address of the server: its port for keys
+    /// Address of the server's key-value port
     #[arg(long, default_value = "127.0.0.1:11210")]
     server: String,
     /// Address for queries, which workload E needs
@@ -46,43 +46,44 @@ pub struct Ycsb {
     /// User
     #[arg(long, default_value = "Administrator")]
     user: String,
-    /// Password of the user; PostgreSQL is asked without
+    /// Password of the user; not used for PostgreSQL
     #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, default_value = "")]
     password: String,
     /// Bucket, or database of PostgreSQL; it must exist
     #[arg(long, default_value = "bench")]
     bucket: String,
-    /// Workloads, separated by commas, one after the other
+    /// Workloads, separated by commas, which run in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "a,b,c,f,d,e")]
     workload: Vec<Workload>,
-    /// Records that are loaded
+    /// Number of records to load
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     records: u64,
     /// Clients, each with one operation in flight
     #[arg(long, default_value_t = 16)]
     clients: usize,
-    /// All clients share one connection, as those of one application do with an SDK, rather than having one each
+    /// Let all clients share one connection, as in an application with an SDK, instead of one
+    /// connection each
     #[arg(long)]
     share: bool,
     /// Seconds to measure each workload; 0 only loads
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Ends a workload after so many operations, if the time has not ended it
+    /// End a workload after so many operations, even if time is left
     #[arg(long)]
     operations: Option<u64>,
-    /// How records are drawn; each workload knows how when not given
+    /// Distribution of records (default: the one of each workload)
     #[arg(long, value_enum)]
     popularity: Option<Popularity>,
-    /// How workload E finds its records
+    /// Source of workload E's records
     #[arg(long, value_enum, default_value = "documents")]
     scans: Scans,
-    /// When a write counts
+    /// Durability level of writes
     #[arg(long, value_enum, default_value = "none")]
     durability: Durability,
     /// A setting of PostgreSQL for these connections, such as synchronous_commit=off
     #[arg(long, default_value = "")]
     setting: String,
-    /// Do not load: the records are there already
+    /// Do not load records; they must exist already
     #[arg(long)]
     no_load: bool,
     #[command(flatten)]

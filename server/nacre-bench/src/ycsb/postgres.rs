@@ -40,7 +40,7 @@ pub struct Postgres {
 
 /// The result of a statement.
 #[derive(Default)]
-struct Done {
+struct StatementResult {
     rows: usize,
     /// Number of rows that were read or changed by all statements.
     affected: u64,
@@ -105,34 +105,34 @@ impl Postgres {
         self.message(b'E', |body| body.extend([0; 5]));
     }
 
-    fn simple(&mut self, text: &str) -> Result<Done, String> {
+    fn simple(&mut self, text: &str) -> Result<StatementResult, String> {
         self.message(b'Q', |body| body.extend_from_slice(format!("{text}\0").as_bytes()));
         self.finish()
     }
 
     /// Ends the sequence of messages, sends it, and reads all answers.
-    fn sync(&mut self) -> Result<Done, String> {
+    fn sync(&mut self) -> Result<StatementResult, String> {
         self.message(b'S', |_| {});
         self.finish()
     }
 
     /// Sends the output, and reads until the server is ready for more.
-    fn finish(&mut self) -> Result<Done, String> {
+    fn finish(&mut self) -> Result<StatementResult, String> {
         let broken = |error: std::io::Error| format!("the connection broke: {error}");
         self.stream.get_mut().write_all(&self.output).map_err(broken)?;
         self.output.clear();
-        let (mut done, mut failed) = (Done::default(), None);
+        let (mut done, mut failed) = (StatementResult::default(), None);
         loop {
             let mut head = [0; 5];
             self.stream.read_exact(&mut head).map_err(broken)?;
             let [kind, length @ ..] = head;
             let length = (u32::from_be_bytes(length) as usize).checked_sub(4);
             let length = length.filter(|length| *length <= MESSAGE_BYTES_MAX);
-            let length = length.ok_or("the server's answer is none of PostgreSQL")?;
+            let length = length.ok_or("the server's response is not PostgreSQL's")?;
             self.body.resize(length, 0);
             self.stream.read_exact(&mut self.body).map_err(broken)?;
             match kind {
-                b'R' if self.body != [0; 4] => return Err("the server wants a password".into()),
+                b'R' if self.body != [0; 4] => return Err("the server requires a password".into()),
                 b'E' => failed = Some(reason(&self.body)),
                 b'D' => done.rows += 1,
                 b'C' => done.affected += affected(&self.body),
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_is_read() {
+    fn responses_of_the_server_are_parsed() {
         let error = b"SFATAL\0VFATAL\0C28000\0Mno entry for host\0\0";
         assert_eq!(severity(error), b"FATAL");
         assert_eq!(reason(error), "the server refused a statement: no entry for host");

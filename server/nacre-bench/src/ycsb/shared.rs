@@ -54,7 +54,7 @@ pub fn run(run: &Run<'_>, clients: usize, mut store: Couchbase) -> Result<Latenc
         }
         let (number, found) = store.answer()?;
         let client = clients.get_mut(number as usize).filter(|client| client.current.is_some());
-        let client = client.ok_or("the server answered what was not asked")?;
+        let client = client.ok_or("the server sent an unexpected response")?;
         let Some(found) = found else {
             refused.push_back((Instant::now() + AGAIN_AFTER, number));
             continue;

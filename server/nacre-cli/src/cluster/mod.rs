@@ -26,7 +26,7 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Name a cluster, and the node that begins it
+    /// Name a new cluster and its first node
     Init {
         /// Name of the cluster
         #[arg(long)]
@@ -35,9 +35,9 @@ enum Action {
         #[arg(long)]
         host_name: Option<String>,
     },
-    /// Have the node leave its own data behind and join the cluster of another one
+    /// Make the node join the cluster of another node; its own data is discarded
     Join {
-        /// Management of any node of that cluster, as host:port or https://host:port
+        /// Management address of any node of that cluster, as host:port or https://host:port
         member: String,
         #[command(flatten)]
         key: Key,
@@ -48,9 +48,9 @@ enum Action {
     },
     /// Add another node to the node's cluster
     Add {
-        /// Management of the other node, as host:port or https://host:port
+        /// Management address of the other node, as host:port or https://host:port
         node: String,
-        /// Group that it is in; it is created if it does not exist
+        /// Server group of the node; created if it does not exist
         #[arg(long)]
         group: Option<String>,
         #[command(flatten)]
@@ -62,54 +62,57 @@ enum Action {
     },
     /// Remove a node that has no data; it starts empty
     Remove {
-        /// Management of the node, as `status` shows it
+        /// Management address of the node, as `status` shows it
         node: String,
     },
     /// Spread the vBuckets evenly over the nodes; new ones get their share
     Rebalance {
-        /// Management of a node that is to leave, as `status` shows it; may be given several times
+        /// Management address of a node to remove, as `status` shows it; may be given several times
         #[arg(long = "remove")]
         removed: Vec<String>,
-        /// All nodes that answer queries from now on, as `status` shows them
+        /// All nodes that run the query service after the rebalance, as `status` shows them
         #[arg(long, value_delimiter = ',')]
         query: Option<Vec<String>>,
-        /// All nodes that manage functions from now on, as `status` shows them
+        /// All nodes that run the eventing service after the rebalance, as `status` shows them
         #[arg(long, value_delimiter = ',')]
         eventing: Option<Vec<String>>,
-        /// All nodes that keep partitions of indexes from now on, as `status` shows them
+        /// All nodes that store partitions of indexes after the rebalance, as `status` shows them
         #[arg(long, value_delimiter = ',')]
         index: Option<Vec<String>>,
-        /// All nodes that answer searches from now on, as `status` shows them
+        /// All nodes that run the search service after the rebalance, as `status` shows them
         #[arg(long, value_delimiter = ',')]
         search: Option<Vec<String>>,
     },
-    /// Have other nodes take the place of some
+    /// Fail over nodes: other nodes take over their vBuckets
     Failover {
-        /// Management of the nodes, as `status` shows them
+        /// Management addresses of the nodes, as `status` shows them
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Move their vBuckets away before, without losing anything
+        /// Move their vBuckets to other nodes first, without data loss
         #[arg(long, conflicts_with = "allow_unsafe")]
         graceful: bool,
-        /// Go on although most nodes are gone: what only those had is lost, and they have to start empty
+        /// Continue although the majority of nodes is lost: data that only the lost nodes had is
+        /// lost, and they must be emptied before they start again
         #[arg(long = "unsafe")]
         allow_unsafe: bool,
     },
-    /// Take back nodes whose place others have taken, once they run again; the next rebalance gives them their share
+    /// Add failed-over nodes again once they run; the next rebalance gives them vBuckets
     Recover {
-        /// Management of the nodes, as `status` shows them
+        /// Management addresses of the nodes, as `status` shows them
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Copy everything to them again, in place of what they have missed
+        /// Copy all data to them again, not only the changes that they missed
         #[arg(long)]
         full: bool,
     },
-    /// Tell clients elsewhere, as outside of a network of containers, where they reach the node
+    /// Set the alternate address of the node, for clients outside its network, as outside a network
+    /// of containers
     Elsewhere {
-        /// Name or address there; with none, the node is reached where it is
+        /// External name or address; without it, the alternate address is removed
         host: Option<String>,
-        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql, fts, eventingAdminPort and indexHttp, and with TLS mgmtSSL,
-        /// kvSSL, capiSSL, n1qlSSL, ftsSSL, eventingSSL and indexHttps; may be given several times (default: those that the node has)
+        /// An external port, as kv=9000, of mgmt, kv, capi, n1ql, fts, eventingAdminPort and
+        /// indexHttp, and with TLS mgmtSSL, kvSSL, capiSSL, n1qlSSL, ftsSSL, eventingSSL and
+        /// indexHttps; may be given several times (default: those that the node has)
         #[arg(long = "port", requires = "host", value_parser = port)]
         ports: Vec<(String, String)>,
     },
@@ -119,14 +122,14 @@ enum Action {
         #[arg(long, value_name = "BUCKET")]
         map: Option<String>,
     },
-    /// Show by what other nodes recognise the node
+    /// Show the fingerprint by which other nodes recognise the node
     Fingerprint,
 }
 
 /// Fingerprint by which the other node is recognised.
 #[derive(Args, Clone, Debug)]
 struct Key {
-    /// What `fingerprint` shows on the other node (default: it is believed the first time)
+    /// What `fingerprint` shows on the other node (default: accepted on first use)
     #[arg(long)]
     fingerprint: Option<String>,
 }
@@ -140,7 +143,7 @@ impl Key {
 /// Services of a node.
 #[derive(Args, Clone, Debug)]
 struct Services {
-    /// What it does for clients, of kv,n1ql,eventing,index,fts (default: all)
+    /// Services of the node: kv, n1ql, eventing, index, fts, separated by commas (default: all)
     #[arg(long)]
     services: Option<String>,
 }
@@ -341,7 +344,7 @@ fn path_of(
         return Ok(found);
     }
     post(GROUPS, &[("name", group)])?;
-    find()?.ok_or_else(|| format!("the group {group} is gone again").into())
+    find()?.ok_or_else(|| format!("the new group {group} was removed again").into())
 }
 
 /// Returns the name of a node in the lists of a cluster, which omit the default port.

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_drawn_as_an_empty_one() {
+    fn an_invalid_map_is_drawn_as_an_empty_one() {
         assert_eq!(draw(&json!({})), ": 0 vBuckets, each by the node that serves it\n");
         assert_eq!((sign(40), sign(-1)), (OTHER, NOBODY));
     }

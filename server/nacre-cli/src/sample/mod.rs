@@ -41,7 +41,7 @@ impl Sample {
     fn about(self) -> &'static str {
         match self {
             Sample::Travel => "airports, airlines, routes and hotels",
-            Sample::Movies => "movies and what people gave them",
+            Sample::Movies => "movies with their ratings",
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Write types of the documents in collections, inferred from some of them
+    /// Generate types of the documents in collections, inferred from a sample
     Types {
         /// Collections, as scope.name; all that have documents if none is named
         collections: Vec<String>,
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_have_what_documents_have_in_common() {
+    fn interfaces_have_the_common_fields_of_documents() {
         let text =
             typescript::write("travel", 1000, &documents(vec![("inventory.hotel", hotels())]));
         insta::assert_snapshot!(text);
     }
 
     #[test]
-    fn typed_dictionaries_have_what_documents_have_in_common() {
+    fn typed_dictionaries_have_the_common_fields_of_documents() {
         let text = python::write("travel", 1000, &documents(vec![("inventory.hotel", hotels())]));
         insta::assert_snapshot!(text);
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_no_schemas_have_no_fields() {
+    fn answers_other_than_schemas_have_no_fields() {
         for told in [json!(null), json!([1, "x"]), json!([{"type": 5}]), json!({"type": "object"})]
         {
             let text = typescript::write("travel", 1, &documents(vec![("s.c", told.clone())]));

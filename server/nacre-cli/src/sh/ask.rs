@@ -74,7 +74,7 @@ impl Answer {
     /// The reason, if the body is not a valid answer.
     pub fn read(body: &[u8], elapsed: Duration) -> Result<Answer, String> {
         let body: Body = serde_json::from_slice(body)
-            .map_err(|error| format!("the answer is none of a query service: {error}"))?;
+            .map_err(|error| format!("the response is not a query service's: {error}"))?;
         Ok(Answer {
             is_success: body.status == "success" && body.errors.is_empty(),
             rows: body.results,

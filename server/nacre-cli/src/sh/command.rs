@@ -20,13 +20,13 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "set",
         arguments: "[NAME VALUE | $name JSON]",
-        purpose: "show all settings, change one, or give statements an argument",
+        purpose: "show all settings, change one, or set an argument of statements",
         run: set,
     },
     Command {
         name: "unset",
         arguments: "NAME | $name",
-        purpose: "make a setting what it was at first, or remove an argument",
+        purpose: "reset a setting to its default, or remove an argument",
         run: unset,
     },
     Command {
@@ -38,7 +38,7 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "plan",
         arguments: "on | off",
-        purpose: "draw what EXPLAIN says as a tree, or show it as JSON",
+        purpose: "show a plan as a tree or as JSON",
         run: |session, value| change(session, "plan", value),
     },
     Command { name: "list", arguments: "", purpose: "show all keyspaces", run: list },
@@ -58,7 +58,7 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "source",
         arguments: "FILE",
-        purpose: "carry out what a file holds",
+        purpose: "run the statements in a file",
         run: |session, path| match path {
             "" => session.fail("\\source needs a file"),
             path => session.source(path),
@@ -68,7 +68,7 @@ pub const COMMANDS: [Command; 14] = [
         name: "echo",
         arguments: "TEXT",
         purpose: "print it",
-        run: |session, text| session.say(text),
+        run: |session, text| session.print_line(text),
     },
     Command { name: "quit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
     Command { name: "exit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
@@ -115,10 +115,11 @@ fn word(text: &str) -> (&str, &str) {
 fn help(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
     for Command { name, arguments, purpose, .. } in &COMMANDS {
         let usage = format!("\\{name} {arguments}");
-        session.say(&format!("{usage:<32} {purpose}"))?;
+        session.print_line(&format!("{usage:<32} {purpose}"))?;
     }
-    session.say("A statement ends with a semicolon, a command with its line.")?;
-    session.say("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
+    session.print_line("A statement ends with a semicolon, a command with its line.")?;
+    session
+        .print_line("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
 }
 
 fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
@@ -127,7 +128,7 @@ fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
         return change(session, name, value);
     }
     for (name, value) in session.settings.shown() {
-        session.say(format!("{name:<12} {value}").trim_end())?;
+        session.print_line(format!("{name:<12} {value}").trim_end())?;
     }
     Ok(())
 }

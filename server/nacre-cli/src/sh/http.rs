@@ -96,7 +96,7 @@ impl Node {
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let stream = connector.connect(name, stream).await.map_err(|error| {
             let is_unknown = error.to_string().contains("UnknownIssuer");
-            let hint = ": a node with an authority of its own is believed with --cacert, see certificates.md";
+            let hint = ": pass the node's own authority with --cacert, see certificates.md";
             format!("{error}{}", if is_unknown { hint } else { "" })
         })?;
         Ok(Box::new(stream))

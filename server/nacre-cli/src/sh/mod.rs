@@ -44,19 +44,19 @@ pub struct Shell {
     /// The node on this machine that was started with this --port-base
     #[arg(long, hide = true)]
     port_base: Option<u16>,
-    /// Where lone names of collections belong, as bucket.scope
+    /// Scope of unqualified collection names, as bucket.scope
     #[arg(long, value_parser = Context::parse)]
     context: Option<Context>,
-    /// How rows are written
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
-    /// Carry out this and end; may be given several times
+    /// Run this statement and exit; may be given several times
     #[arg(short, long, value_name = "STATEMENT")]
     execute: Vec<String>,
-    /// Carry out what this file holds and end; may be given several times
+    /// Run the statements in this file and exit; may be given several times
     #[arg(short, long)]
     file: Vec<PathBuf>,
-    /// Go on after a statement that failed
+    /// Continue after a statement that failed
     #[arg(long)]
     keep_going: bool,
 }
@@ -88,12 +88,12 @@ pub fn sh(options: &Shell) -> Result<(), Failure> {
         session.keep_going = options.keep_going;
         let (user, _) = options.server.login()?;
         let greeting = format!("Connected to {address} as {user}.");
-        return Ok(terminal::talk(&mut session, &greeting, &interrupted)?);
+        return Ok(terminal::run_terminal(&mut session, &greeting, &interrupted)?);
     }
     let mut session = Session::new(&mut node, &mut stdout, &mut errors, width, settings);
     session.keep_going = options.keep_going;
     let outcome = match is_given {
-        true => options.run_given(&mut session),
+        true => options.run_batch(&mut session),
         false => session.run_script("standard input", &mut stdin.lock()),
     };
     let ended = session.end_transaction();
@@ -116,7 +116,7 @@ impl Shell {
     }
 
     /// Runs the statements first, then the files.
-    fn run_given(&self, session: &mut Session<'_>) -> Result<(), Stop> {
+    fn run_batch(&self, session: &mut Session<'_>) -> Result<(), Stop> {
         let mut outcome = Ok(());
         let statements = self.execute.iter().map(|text| (String::new(), Some(text)));
         let files = self.file.iter().map(|path| (path.display().to_string(), None));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_no_wider_than_the_terminal() {
+    fn a_table_is_not_wider_than_the_terminal() {
         let text = written(Output::Table, &ROWS, Some(40));
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         insta::assert_snapshot!(text);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_no_objects_are_one_column() {
+    fn rows_that_are_not_objects_are_one_column() {
         insta::assert_snapshot!(written(Output::Csv, &["1", "[1, 2]", "\"a b\""], None), @r#"
         value
         1

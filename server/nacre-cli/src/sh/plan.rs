@@ -184,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn operators_stand_in_order_with_the_facts_that_matter() {
+    fn operators_are_shown_in_order_with_their_main_properties() {
         let plan = json!({"#operator": "Sequence", "~children": [
             {"#operator": "IndexScan3", "as": "a", "bucket": "travel", "scope": "inventory", "keyspace": "airports",
              "namespace": "default", "index": "by_state", "index_id": "1f", "using": "gsi", "reverse": true,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_reads_by_itself_hangs_below_it() {
+    fn inputs_of_an_operator_are_shown_below_it() {
         let scan = |name: &str| {
             let scan = json!({"#operator": "PrimaryScan3", "as": name, "bucket": "b", "scope": "_default",
                 "keyspace": name, "namespace": "default", "index": "p"});
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_not_drawn() {
+    fn values_other_than_plans_are_not_drawn() {
         for value in [json!(1), json!({}), json!({"#operator": 1}), json!([])] {
             assert_eq!(draw(&value), None);
         }

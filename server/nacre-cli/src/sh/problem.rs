@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_has_thrown_is_shown() {
+    fn exceptions_of_functions_are_shown() {
         let reason = json!({"details": {"Exception": "TypeError: no day"}});
         let problem = Problem { code: 10109, message: "Error executing".into(), reason };
         let expected = "error 10109: Error executing\n  TypeError: no day\n";
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_what_is_around_is_shown() {
+    fn a_long_line_is_shown_around_the_error() {
         let text = described(&format!("{}x{}", "a".repeat(5000), "b".repeat(5000)), 1, 5001);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1].len(), 2 + 2 * AROUND);

@@ -301,7 +301,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// The error, if the output is closed.
-    pub fn say(&mut self, line: &str) -> Result<(), Stop> {
+    pub fn print_line(&mut self, line: &str) -> Result<(), Stop> {
         writeln!(self.out, "{line}")?;
         Ok(())
     }

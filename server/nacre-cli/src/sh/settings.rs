@@ -144,9 +144,9 @@ fn switch(name: &str, value: &str) -> Result<bool, String> {
 
 fn argument_name(name: &str) -> Result<String, String> {
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    is_name
-        .then(|| name.to_owned())
-        .ok_or_else(|| format!("${name} is no name: letters, digits and _ after the $"))
+    is_name.then(|| name.to_owned()).ok_or_else(|| {
+        format!("${name} is not a valid name: use letters, digits and _ after the $")
+    })
 }
 
 fn is_duration(text: &str) -> bool {
@@ -192,7 +192,7 @@ impl Context {
         if is_name(&bucket) && is_name(&scope) {
             Ok(Context { bucket, scope })
         } else {
-            Err(format!("{text:?} is no context: bucket.scope"))
+            Err(format!("{text:?} is not a query context: write bucket.scope"))
         }
     }
 

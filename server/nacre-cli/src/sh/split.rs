@@ -37,7 +37,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Inside {
+enum Context {
     Nothing,
     Quotes(u8),
     LineComment,
@@ -53,7 +53,7 @@ pub struct Splitter {
     /// Number of examined bytes of `text`.
     at: usize,
     state: State,
-    inside: Inside,
+    inside: Context,
     /// The index in `text` at which the statement or command begins.
     start: usize,
     line: usize,
@@ -67,7 +67,7 @@ impl Splitter {
             text: String::new(),
             at: 0,
             state: State::Between,
-            inside: Inside::Nothing,
+            inside: Context::Nothing,
             start: 0,
             line: 1,
             start_line: 1,
@@ -94,14 +94,14 @@ impl Splitter {
                 if byte == b'\n' {
                     return Some(self.take(self.at - 1));
                 }
-            } else if self.inside != Inside::Nothing {
-                self.go_on_inside(byte, following);
+            } else if self.inside != Context::Nothing {
+                self.advance_inside(byte, following);
             } else if byte == b';' {
                 if self.state == State::Statement {
                     return Some(self.take(self.at - 1));
                 }
             } else {
-                self.go_on(byte, following);
+                self.advance(byte, following);
             }
         }
         None
@@ -114,14 +114,14 @@ impl Splitter {
 
     /// Returns true if no incomplete piece has begun.
     pub fn is_between(&self) -> bool {
-        self.state == State::Between && self.inside != Inside::BlockComment
+        self.state == State::Between && self.inside != Context::BlockComment
     }
 
-    fn go_on(&mut self, byte: u8, following: Option<u8>) {
+    fn advance(&mut self, byte: u8, following: Option<u8>) {
         match (byte, following) {
-            (b'-', Some(b'-')) => self.inside = Inside::LineComment,
+            (b'-', Some(b'-')) => self.inside = Context::LineComment,
             (b'/', Some(b'*')) => {
-                self.inside = Inside::BlockComment;
+                self.inside = Context::BlockComment;
                 // Otherwise the star of `/*/` would end it, too.
                 self.at += 1;
             }
@@ -139,7 +139,7 @@ impl Splitter {
                     }
                 }
                 if matches!(byte, b'"' | b'\'' | b'`') {
-                    self.inside = Inside::Quotes(byte);
+                    self.inside = Context::Quotes(byte);
                 }
             }
         }
@@ -154,16 +154,16 @@ impl Splitter {
 
     /// Continues inside a string, name or comment. A doubled quote ends one string and begins the next, which makes no
     /// difference here.
-    fn go_on_inside(&mut self, byte: u8, following: Option<u8>) {
+    fn advance_inside(&mut self, byte: u8, following: Option<u8>) {
         match self.inside {
-            Inside::Quotes(quote) if byte == quote => self.inside = Inside::Nothing,
-            Inside::Quotes(b'"' | b'\'') if byte == b'\\' => {
+            Context::Quotes(quote) if byte == quote => self.inside = Context::Nothing,
+            Context::Quotes(b'"' | b'\'') if byte == b'\\' => {
                 self.line += usize::from(following == Some(b'\n'));
                 self.at += usize::from(following.is_some());
             }
-            Inside::LineComment if byte == b'\n' => self.inside = Inside::Nothing,
-            Inside::BlockComment if byte == b'*' && following == Some(b'/') => {
-                self.inside = Inside::Nothing;
+            Context::LineComment if byte == b'\n' => self.inside = Context::Nothing,
+            Context::BlockComment if byte == b'*' && following == Some(b'/') => {
+                self.inside = Context::Nothing;
                 self.at += 1;
             }
             _ => {}
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_is_told_from_what_has_not() {
+    fn begun_and_complete_statements_are_distinguished() {
         for (text, between) in [
             ("", true),
             (" -- a\n", true),

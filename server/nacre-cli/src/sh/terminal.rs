@@ -50,7 +50,7 @@ impl<W: Write> Write for Silenced<W> {
 ///
 /// # Errors
 /// The reason, if the terminal cannot be read, or the node does not answer or refuses the login.
-pub fn talk(
+pub fn run_terminal(
     session: &mut Session<'_>,
     greeting: &str,
     interrupted: &Arc<AtomicBool>,
@@ -63,14 +63,14 @@ pub fn talk(
     let cannot_write = |error: io::Error| format!("cannot write: {error}");
     let hint = "\\help lists the commands, Ctrl-D ends.";
     writeln!(io::stdout(), "{greeting} {hint}").map_err(cannot_write)?;
-    let outcome = converse(session, &mut editor, &words, interrupted);
+    let outcome = read_statements(session, &mut editor, &words, interrupted);
     match session.end_transaction() {
         Ok(()) | Err(Stop::Failed | Stop::Quit) => outcome,
         Err(Stop::Closed(error)) => Err(cannot_write(error)),
     }
 }
 
-fn converse(
+fn read_statements(
     session: &mut Session<'_>,
     editor: &mut Reedline,
     words: &Mutex<Words>,

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn order_digits_and_strings_stay_as_they_are() {
+    fn order_digits_and_strings_are_preserved() {
         let row =
             raw(r#"{ "z": 1.50, "a": [ 12345678901234567890123, {}, [ ] ], "s\"[,": "a , b\\" }"#);
         assert_eq!(

@@ -127,12 +127,12 @@ fn settings_and_arguments_go_with_the_request() {
 }
 
 #[test]
-fn a_script_ends_with_what_fails() {
+fn a_script_ends_at_the_first_failure() {
     insta::assert_snapshot!(transcript("\\echo one\nSELECT +\n  FROM;\n\\echo two", false));
 }
 
 #[test]
-fn a_script_that_keeps_going_tells_all_that_fails() {
+fn a_script_that_keeps_going_reports_all_failures() {
     insta::assert_snapshot!(transcript(
         "SELECT +\n  FROM;\nSELECT half;\nNOBODY;\n\\nothing\n\\set output xml\n\\unset $x\n\\source\n\
          \\source /nowhere/file\n\\describe\n\\echo all; of it\n\\quit\n\\echo not this",
@@ -166,7 +166,7 @@ fn a_transaction_ends_when_it_cannot_be_committed_or_takes_too_long() {
 }
 
 #[test]
-fn a_transaction_that_nobody_ends_is_rolled_back() {
+fn an_unfinished_transaction_is_rolled_back() {
     let paper = Paper::default();
     let mut node = Fake { answers: answers(), paper: paper.clone() };
     let (mut out, mut errors) = (paper.clone(), paper.clone());
@@ -188,7 +188,7 @@ fn some_words_need_neither_a_backslash_nor_a_semicolon() {
 }
 
 #[test]
-fn what_there_is_can_be_asked_for() {
+fn existing_keyspaces_can_be_listed() {
     insta::assert_snapshot!(transcript(
         "\\list\n\\indexes\n\\describe travel-sample.inventory.airport\n\\set output csv\n\\describe `a`.b.c",
         false
@@ -219,7 +219,7 @@ fn a_file_that_names_itself_ends() {
 }
 
 #[test]
-fn text_that_is_none_is_refused() {
+fn invalid_text_is_refused() {
     let paper = Paper::default();
     let mut node = Fake { answers: answers(), paper: paper.clone() };
     let (mut out, mut errors) = (paper.clone(), paper.clone());

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_different_is_found() {
+    fn missing_and_different_documents_are_found() {
         let side = |entries: &[(&str, Digest)]| {
             Side(entries.iter().map(|(path, digest)| ((*path).to_owned(), *digest)).collect())
         };

@@ -24,11 +24,11 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Make another cluster known
+    /// Add a reference to another cluster
     Link {
-        /// Name for it here
+        /// Name for it in this cluster
         name: String,
-        /// Management of any of its nodes, as host:port
+        /// Management address of any of its nodes, as host:port
         host: String,
         #[command(flatten)]
         login: Login,
@@ -39,12 +39,12 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         certificate: Option<PathBuf>,
     },
-    /// Forget another cluster that nothing is replicated to
+    /// Remove the reference to a cluster that has no replications
     Unlink {
         /// Its name, as `list` shows it
         name: String,
     },
-    /// Have a bucket of another cluster follow one of this cluster
+    /// Start to replicate a bucket to another cluster
     Create {
         /// Name of the other cluster, as `list` shows it
         link: String,
@@ -59,7 +59,7 @@ enum Action {
     },
     /// Show other clusters and replications
     List,
-    /// Show what replications do
+    /// Show the progress of replications
     Status,
     /// Change settings of a replication
     Set {
@@ -68,17 +68,17 @@ enum Action {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Have a replication rest
+    /// Pause a replication
     Pause {
         /// ID of the replication, or its source bucket
         id: String,
     },
-    /// Have a replication that rests go on
+    /// Resume a paused replication
     Resume {
         /// ID of the replication, or its source bucket
         id: String,
     },
-    /// End a replication; what the other bucket has stays there
+    /// Delete a replication; the other bucket keeps its documents
     Delete {
         /// ID of the replication, or its source bucket
         id: String,
@@ -223,24 +223,24 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::Status => status(server),
         Action::Set { id, settings } => {
             set(server, id, &settings.fields())?;
-            println!("the settings of {id} are changed");
+            println!("changed the settings of {id}");
             Ok(())
         }
         Action::Pause { id } => {
             set(server, id, &[("pauseRequested", "true")])?;
-            println!("{id} rests");
+            println!("paused {id}");
             Ok(())
         }
         Action::Resume { id } => {
             set(server, id, &[("pauseRequested", "false")])?;
-            println!("{id} goes on");
+            println!("resumed {id}");
             Ok(())
         }
         Action::Delete { id } => {
             let known = find(server, id)?;
             let path = format!("/controller/cancelXDCR/{}", encoded(text(&known["id"])));
             server.call("DELETE", &path, b"").map_err(explained)?;
-            println!("{id} is deleted; what was replicated stays");
+            println!("{id} is deleted; replicated documents stay");
             Ok(())
         }
         Action::Stuck { id } => stuck(server, id),

@@ -1,6 +1,6 @@
 //! Functions: one deployment per function.
 
-use super::{Agreed, WorkloadKind};
+use super::{AgreedState, WorkloadKind};
 use crate::shipped::{EVENTING, QUERY};
 use crate::spec::{Code, Spec};
 use crate::{Runtime, functions};
@@ -20,7 +20,7 @@ impl WorkloadKind for Functions {
         "functions"
     }
 
-    fn specs(&self, agreed: &Agreed<'_>, _runtime: Option<&Runtime>) -> Vec<Spec> {
+    fn specs(&self, agreed: &AgreedState<'_>, _runtime: Option<&Runtime>) -> Vec<Spec> {
         let bucket = agreed.bucket;
         let listening = agreed.cluster.functions.iter().filter(|(_, function)| {
             function.definition.source.bucket == bucket.name

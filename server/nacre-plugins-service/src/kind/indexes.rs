@@ -1,6 +1,6 @@
 //! Indexes: one deployment per index, or one for each set of its partitions that a node has.
 
-use super::{Agreed, WorkloadKind};
+use super::{AgreedState, WorkloadKind};
 use crate::Runtime;
 use crate::shipped::INDEX;
 use crate::spec::{Code, Spec};
@@ -38,7 +38,7 @@ impl WorkloadKind for Indexes {
     }
 
     /// Returns a deployment for each index, except deferred ones.
-    fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec> {
+    fn specs(&self, agreed: &AgreedState<'_>, runtime: Option<&Runtime>) -> Vec<Spec> {
         let Some(runtime) = runtime else { return Vec::new() };
         let config = agreed.bucket;
         let wanted = config.indexes.iter().filter(|index| index.built).filter_map(|index| {
@@ -62,7 +62,7 @@ impl WorkloadKind for Indexes {
         spec.has_all_history()
     }
 
-    fn builds_beside(&self, spec: &Spec) -> bool {
+    fn keeps_serving(&self, spec: &Spec) -> bool {
         spec.share().is_some()
     }
 }

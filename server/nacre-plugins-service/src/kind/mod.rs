@@ -33,11 +33,11 @@ pub(super) static KINDS: [&dyn WorkloadKind; 5] = [
     &functions::Functions,
     &indexes::Indexes,
     &packages::Packages,
-    &services::OfServices,
+    &services::Services,
 ];
 
 /// The agreed state of one bucket on one node.
-pub(super) struct Agreed<'a> {
+pub(super) struct AgreedState<'a> {
     pub cluster: &'a Cluster,
     pub node: NodeId,
     pub bucket: &'a nacre_cluster::Bucket,
@@ -57,10 +57,10 @@ pub(super) trait WorkloadKind: Sync {
 
     /// Returns the deployments that the agreed state requires for a bucket. `runtime` is that of
     /// [`WorkloadKind::component`].
-    fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec>;
+    fn specs(&self, agreed: &AgreedState<'_>, runtime: Option<&Runtime>) -> Vec<Spec>;
 
     /// Returns the names of deployments for which other nodes answer while this node does not run them.
-    fn names(&self, agreed: &Agreed<'_>) -> Vec<String> {
+    fn names(&self, agreed: &AgreedState<'_>) -> Vec<String> {
         let _ = agreed;
         Vec::new()
     }
@@ -88,7 +88,7 @@ pub(super) trait WorkloadKind: Sync {
     }
 
     /// Returns true if the previous state continues to answer until a new one has caught up.
-    fn builds_beside(&self, spec: &Spec) -> bool {
+    fn keeps_serving(&self, spec: &Spec) -> bool {
         let _ = spec;
         false
     }

@@ -1,6 +1,6 @@
 //! Packages: one deployment per uploaded component or script that is deployed.
 
-use super::{Agreed, IndexOptions, WorkloadKind};
+use super::{AgreedState, IndexOptions, WorkloadKind};
 use crate::Runtime;
 use crate::shipped::JS;
 use crate::spec::{Code, Spec, numbers};
@@ -35,11 +35,11 @@ impl WorkloadKind for Packages {
         "plugins"
     }
 
-    fn specs(&self, agreed: &Agreed<'_>, _runtime: Option<&Runtime>) -> Vec<Spec> {
+    fn specs(&self, agreed: &AgreedState<'_>, _runtime: Option<&Runtime>) -> Vec<Spec> {
         of_packages(agreed.cluster, agreed.bucket)
     }
 
-    fn names(&self, agreed: &Agreed<'_>) -> Vec<String> {
+    fn names(&self, agreed: &AgreedState<'_>) -> Vec<String> {
         self.specs(agreed, None).into_iter().map(|spec| spec.name).collect()
     }
 
@@ -52,7 +52,7 @@ impl WorkloadKind for Packages {
         spec.is_index() && spec.has_all_history()
     }
 
-    fn builds_beside(&self, _spec: &Spec) -> bool {
+    fn keeps_serving(&self, _spec: &Spec) -> bool {
         true
     }
 

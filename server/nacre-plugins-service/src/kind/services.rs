@@ -1,6 +1,6 @@
 //! Workloads of services: one deployment each, of a component that comes with the binary.
 
-use super::{Agreed, WorkloadKind};
+use super::{AgreedState, WorkloadKind};
 use crate::Runtime;
 use crate::spec::{Code, Spec, numbers};
 use nacre_cluster::Cluster;
@@ -8,14 +8,14 @@ use nacre_node::service::{Service, Workload};
 use std::sync::Arc;
 
 /// The kind.
-pub(super) struct OfServices;
+pub(super) struct Services;
 
-impl WorkloadKind for OfServices {
+impl WorkloadKind for Services {
     fn name(&self) -> &'static str {
         "services"
     }
 
-    fn specs(&self, agreed: &Agreed<'_>, _runtime: Option<&Runtime>) -> Vec<Spec> {
+    fn specs(&self, agreed: &AgreedState<'_>, _runtime: Option<&Runtime>) -> Vec<Spec> {
         let mut specs = Vec::new();
         for service in agreed.services {
             let workloads = service.workloads(agreed.cluster, agreed.bucket);
@@ -25,7 +25,7 @@ impl WorkloadKind for OfServices {
         specs
     }
 
-    fn names(&self, agreed: &Agreed<'_>) -> Vec<String> {
+    fn names(&self, agreed: &AgreedState<'_>) -> Vec<String> {
         self.specs(agreed, None).into_iter().map(|spec| spec.name).collect()
     }
 
@@ -41,7 +41,7 @@ impl WorkloadKind for OfServices {
         true
     }
 
-    fn builds_beside(&self, _spec: &Spec) -> bool {
+    fn keeps_serving(&self, _spec: &Spec) -> bool {
         true
     }
 }
@@ -60,5 +60,5 @@ fn spec(service: &str, bucket: &nacre_cluster::Bucket, workload: Workload) -> Sp
     );
     let source = found.map(|_| source);
     let code = Code::Shipped(component);
-    Spec { config, paused, form: Some(form), ..Spec::new(&OfServices, name, code, source, space) }
+    Spec { config, paused, form: Some(form), ..Spec::new(&Services, name, code, source, space) }
 }

@@ -1,6 +1,6 @@
 //! Views: one deployment per design document.
 
-use super::{Agreed, WorkloadKind};
+use super::{AgreedState, WorkloadKind};
 use crate::Runtime;
 use crate::shipped::VIEWS;
 use crate::spec::{Code, Spec, numbers};
@@ -51,7 +51,7 @@ impl WorkloadKind for Views {
         Some(VIEWS)
     }
 
-    fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec> {
+    fn specs(&self, agreed: &AgreedState<'_>, runtime: Option<&Runtime>) -> Vec<Spec> {
         let Some(runtime) = runtime else { return Vec::new() };
         let config = agreed.bucket;
         let one = |(name, document): (&String, &String)| {
@@ -75,7 +75,7 @@ impl WorkloadKind for Views {
         config.design_documents.iter().map(one).collect()
     }
 
-    fn names(&self, agreed: &Agreed<'_>) -> Vec<String> {
+    fn names(&self, agreed: &AgreedState<'_>) -> Vec<String> {
         let documents = agreed.bucket.design_documents.keys();
         documents.map(|name| view_name(&agreed.bucket.name, name)).collect()
     }

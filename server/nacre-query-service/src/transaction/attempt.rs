@@ -13,7 +13,7 @@
 
 use super::changes::{Changes, JSON_FLAGS, Kind, Place, Staged};
 use super::record::{self, Entry, Names, state};
-use super::step::{BodyFormat, Documents, Durability, Edit, Looked, Step};
+use super::step::{BodyFormat, Documents, Durability, Edit, LookupResult, Step};
 use nacre_sandbox::{DatabaseKeyspace, KvError};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub struct Attempt {
 }
 
 /// A document with a staged change.
-struct Moved<'a> {
+struct StagedPlace<'a> {
     place: &'a Place,
     staged: &'a Staged,
     /// CAS of the version with the staged change.
@@ -127,7 +127,7 @@ impl Attempt {
         &self,
         names: &Names<'_>,
         wanted: &[(&'a Place, &'a Staged)],
-        moved: &mut Vec<Moved<'a>>,
+        moved: &mut Vec<StagedPlace<'a>>,
         documents: &dyn Documents,
         left: &dyn Fn() -> Duration,
     ) -> Result<(), Stopped> {
@@ -146,7 +146,7 @@ impl Attempt {
                 }
                 _ => self.stage_one(names, place, staged, moved.len(), documents)?,
             };
-            moved.push(Moved { place, staged, cas });
+            moved.push(StagedPlace { place, staged, cas });
         }
         if left().is_zero() { Err(Stopped::Expired) } else { Ok(()) }
     }
@@ -173,7 +173,7 @@ impl Attempt {
         }
         // Another transaction may have staged a change here, before or after this transaction has read the document.
         let paths = [record::STAGED_ATTEMPT, "txn.atr"];
-        let looked = documents.look(place, &paths).map_err(|error| conflict(place, &error))?;
+        let looked = documents.lookup(place, &paths).map_err(|error| conflict(place, &error))?;
         let looked = looked.ok_or_else(|| conflict(place, &KvError::NotFound))?;
         if is_new && looked.is_tombstone {
             cas = looked.cas;
@@ -193,7 +193,7 @@ impl Attempt {
     }
 
     /// Returns true if another transaction, which has not ended, has staged a change here.
-    fn is_taken(&self, looked: &Looked, documents: &dyn Documents) -> Result<bool, Stopped> {
+    fn is_taken(&self, looked: &LookupResult, documents: &dyn Documents) -> Result<bool, Stopped> {
         let [Some(attempt), Some(record)] = &looked.found[..] else { return Ok(false) };
         let (Ok(attempt), Ok(record)) = (
             serde_json::from_slice::<String>(attempt),
@@ -226,11 +226,11 @@ impl Attempt {
     fn decide(
         &self,
         names: &Names<'_>,
-        moved: &[Moved<'_>],
+        moved: &[StagedPlace<'_>],
         documents: &dyn Documents,
     ) -> Result<(), Stopped> {
-        let told: Vec<_> = moved.iter().map(|moved| (moved.staged.kind, moved.place)).collect();
-        let edit = names.committed(&told);
+        let places: Vec<_> = moved.iter().map(|moved| (moved.staged.kind, moved.place)).collect();
+        let edit = names.committed(&places);
         let Err(error) = self.edit(names.record, edit, documents) else { return Ok(()) };
         // The write may have been applied although it failed.
         let stated = state_of(names.record, &self.id, documents);
@@ -247,9 +247,9 @@ impl Attempt {
     }
 
     /// Unstages each document, and removes the entry when that is done.
-    fn unstage(&self, moved: &[Moved<'_>], documents: &dyn Documents) -> bool {
+    fn unstage(&self, moved: &[StagedPlace<'_>], documents: &dyn Documents) -> bool {
         let mut is_whole = true;
-        for Moved { place, staged, cas } in moved {
+        for StagedPlace { place, staged, cas } in moved {
             let step = match staged.kind {
                 Kind::Remove => Step::Remove(*cas, self.durability),
                 kind => {
@@ -269,15 +269,15 @@ impl Attempt {
     /// Marks the transaction as aborted and removes staged changes.
     fn abort(&self, staged: &[(&Place, &Staged)], documents: &dyn Documents) {
         let Some(record) = &self.record else { return };
-        let told: Vec<_> = staged
+        let places: Vec<_> = staged
             .iter()
             .map(|(place, staged)| (staged.stored.unwrap_or(staged.kind), *place))
             .filter(|(kind, _)| *kind != Kind::Nothing)
             .collect();
-        let edit = self.names(record).aborted(&told);
+        let edit = self.names(record).aborted(&places);
         // Without the aborted state, a cleanup finds an expired entry, which has the same effect.
         let mut is_whole = self.edit(record, edit, documents).is_ok();
-        for (kind, place) in told {
+        for (kind, place) in places {
             is_whole &= self.settle(kind, place, false, documents).is_ok();
         }
         if is_whole {
@@ -331,7 +331,7 @@ impl Attempt {
         ];
         let mut last = KvError::CasMismatch;
         for _ in 0..ROUNDS {
-            let looked = match documents.look(place, &paths) {
+            let looked = match documents.lookup(place, &paths) {
                 Ok(Some(looked)) => looked,
                 // The document or its collection no longer exists.
                 Ok(None) | Err(KvError::Denied(_)) => return Ok(()),
@@ -382,7 +382,7 @@ fn state_of(
     documents: &dyn Documents,
 ) -> Result<Option<String>, KvError> {
     let path = format!("{}.st", record::entry_path(attempt));
-    let looked = documents.look(record, &[&path])?;
+    let looked = documents.lookup(record, &[&path])?;
     let stated = looked.and_then(|looked| looked.found.into_iter().next().flatten());
     Ok(stated.and_then(|stated| serde_json::from_slice(&stated).ok()))
 }

@@ -251,7 +251,7 @@ mod tests {
 
     /// Statements on one key with a committed version: the refusal of each, and their combined effect.
     #[test]
-    fn what_statements_do_to_a_document_comes_to_one_change() {
+    fn changes_of_several_statements_become_one_change() {
         use Action::{Insert, Remove, Replace, Upsert};
         for (committed, actions, expected) in [
             (None, vec![(Insert, Ok(()))], "k Insert 0 over 0"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_savepoint_is_gone_back_to_as_often_as_wanted_and_memory_is_given_back() {
+    fn rollback_to_a_savepoint_can_be_repeated_and_returns_memory() {
         let mut changes = Changes::new(0);
         let insert = |changes: &mut Changes, id: &str| {
             changes.apply(&keyspace(), mutation(Action::Insert, id, "{}", 0), None).unwrap();

@@ -53,8 +53,8 @@ fn finish_lost_of(node: &Arc<Node>, bucket: &Arc<Bucket>) -> usize {
 fn finish_those_of(node: &Arc<Node>, bucket: &Arc<Bucket>, record: &Place) -> usize {
     let path = format!("{}.{}", record.keyspace.scope, record.keyspace.collection);
     let look = Step::Look(vec![ATTEMPTS.into()]);
-    let told = answer_step(node, bucket, &path, record.id.as_bytes(), &look, PATIENCE);
-    let Ok(StepReply::Looked(looked)) = told else { return 0 };
+    let reply = answer_step(node, bucket, &path, record.id.as_bytes(), &look, PATIENCE);
+    let Ok(StepReply::Looked(looked)) = reply else { return 0 };
     let Some(Some(entries)) = looked.found.first() else { return 0 };
     let entries: BTreeMap<String, Value> = serde_json::from_slice(entries).unwrap_or_default();
     let stored = Stored { node, patience: PATIENCE };

@@ -258,7 +258,7 @@ pub fn timeout_of(wanted: Option<Duration>) -> Duration {
 }
 
 /// Returns the failure of a transaction that did not commit, for its client.
-pub fn told(stopped: Stopped) -> Failure {
+pub fn failure_of(stopped: Stopped) -> Failure {
     match stopped {
         Stopped::Conflict(why) => {
             retry(code::COMMIT, format!("Commit Transaction statement error: {why}"))

@@ -157,8 +157,8 @@ impl Names<'_> {
         let kinds = [(Kind::Insert, "ins"), (Kind::Replace, "rep"), (Kind::Remove, "rem")];
         kinds.map(|(kind, field)| {
             let those = documents.iter().filter(|(of, _)| *of == kind);
-            let told: Vec<Value> = those.map(|(_, place)| told(place)).collect();
-            self.set(field, &told.into())
+            let places: Vec<Value> = those.map(|(_, place)| place_json(place)).collect();
+            self.set(field, &places.into())
         })
     }
 
@@ -260,7 +260,7 @@ pub fn kind_of(name: &str) -> Option<Kind> {
     [Kind::Insert, Kind::Replace, Kind::Remove].into_iter().find(|kind| self::name(*kind) == name)
 }
 
-fn told(place: &Place) -> Value {
+fn place_json(place: &Place) -> Value {
     let DatabaseKeyspace { bucket, scope, collection } = &place.keyspace;
     json!({"bkt": bucket, "scp": scope, "col": collection, "id": place.id})
 }
@@ -292,7 +292,7 @@ impl Entry {
             let Some(all) = value.get(field).filter(|all| !all.is_null()) else {
                 return Some(Vec::new());
             };
-            all.as_array()?.iter().map(|told| Some((kind, place_of(told)?))).collect()
+            all.as_array()?.iter().map(|value| Some((kind, place_of(value)?))).collect()
         };
         let mut documents = list(Kind::Insert, "ins")?;
         documents.extend(list(Kind::Replace, "rep")?);
@@ -316,8 +316,8 @@ impl Entry {
     }
 }
 
-fn place_of(told: &Value) -> Option<Place> {
-    let text = |field: &str| told.get(field).and_then(Value::as_str).map(str::to_owned);
+fn place_of(value: &Value) -> Option<Place> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
     let or_default = |field: &str| text(field).unwrap_or_else(|| "_default".into());
     let keyspace = DatabaseKeyspace {
         bucket: text("bkt")?,
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_no_path() {
+    fn an_id_is_not_a_path() {
         for (id, is) in
             [("4f6a-1", true), ("", false), ("a.b", false), ("a[0]", false), ("a`b", false)]
         {

@@ -159,14 +159,14 @@ impl Step {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepReply {
     /// Reply to [`Step::Look`].
-    Looked(Looked),
+    Looked(LookupResult),
     /// Reply to other steps: the new CAS.
     Written(u64),
 }
 
 /// The values read from a document or a tombstone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct LookupResult {
     /// The CAS.
     pub cas: u64,
     /// True if it is a tombstone.
@@ -190,7 +190,7 @@ impl dyn Documents + '_ {
     ///
     /// # Errors
     /// As [`Documents::step`].
-    pub fn look(&self, place: &Place, paths: &[&str]) -> Result<Option<Looked>, KvError> {
+    pub fn lookup(&self, place: &Place, paths: &[&str]) -> Result<Option<LookupResult>, KvError> {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         match self.step(place, Step::Look(paths)) {
             Ok(StepReply::Looked(looked)) => Ok(Some(looked)),

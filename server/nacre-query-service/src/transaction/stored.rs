@@ -3,7 +3,7 @@
 
 use super::changes::Place;
 use super::record::RECORD_KEYS;
-use super::step::{BodyFormat, Documents, Edit, Looked, Part, Presence, Step, StepReply};
+use super::step::{BodyFormat, Documents, Edit, LookupResult, Part, Presence, Step, StepReply};
 use crate::message::{QueryMessage, QueryReply};
 use nacre_bucket::Bucket;
 use nacre_node::Node;
@@ -37,7 +37,7 @@ impl Documents for Stored<'_> {
             step,
         };
         match self.node.ask_about(bucket, vbid, &question, self.patience) {
-            Ok(Ok(QueryReply::Step(told))) => told,
+            Ok(Ok(QueryReply::Step(reply))) => reply,
             Ok(_) => Err(KvError::Temporary("an unexpected answer".into())),
             Err(reason) => Err(KvError::Temporary(reason)),
         }
@@ -84,7 +84,7 @@ pub fn answer_step(
             let command =
                 Command::Lookup { specs: &specs, access_deleted: true, sees_system: true };
             match documents.read_by(path, key, &command, left)? {
-                Reply::Looked { results, cas, deleted } => Ok(StepReply::Looked(Looked {
+                Reply::Looked { results, cas, deleted } => Ok(StepReply::Looked(LookupResult {
                     cas: cas.0,
                     is_tombstone: deleted,
                     found: results.into_iter().map(Result::ok).collect(),

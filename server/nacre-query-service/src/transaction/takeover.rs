@@ -12,7 +12,7 @@ const DOCUMENTS_MAX: usize = 16_384;
 
 /// The relevant members of `txdata` of `BEGIN`.
 #[derive(Debug, Default, Deserialize)]
-struct Told {
+struct TxData {
     id: Ids,
     #[serde(default)]
     atr: Location,
@@ -66,14 +66,14 @@ struct Change {
 
 /// A document that an SDK has staged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
+pub struct StagedBySdk {
     /// The place.
     pub place: Place,
     cas: u64,
     kind: Kind,
 }
 
-impl Handed {
+impl StagedBySdk {
     /// Returns the effect that a commit has on the document.
     pub fn action(&self) -> Action {
         match self.kind {
@@ -100,7 +100,7 @@ pub struct Takeover {
     /// Remaining time, if given.
     pub left: Option<Duration>,
     /// Its staged documents.
-    pub documents: Vec<Handed>,
+    pub documents: Vec<StagedBySdk>,
 }
 
 impl Takeover {
@@ -109,36 +109,36 @@ impl Takeover {
     /// # Errors
     /// The error in the text.
     pub fn read(text: &str) -> Result<Takeover, String> {
-        let told: Told = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if !record::is_id(&told.id.txn) || !record::is_id(&told.id.atmpt) {
+        let data: TxData = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if !record::is_id(&data.id.txn) || !record::is_id(&data.id.atmpt) {
             return Err("the id of a transaction has letters, digits and hyphens".into());
         }
-        if told.mutations.len() > DOCUMENTS_MAX {
+        if data.mutations.len() > DOCUMENTS_MAX {
             return Err(format!("more than {DOCUMENTS_MAX} documents are staged"));
         }
-        let Location { bkt, scp, coll, id } = told.atr;
+        let Location { bkt, scp, coll, id } = data.atr;
         let keyspace = DatabaseKeyspace { bucket: bkt, scope: scp, collection: coll };
         let is_placed = !keyspace.bucket.is_empty();
         let place = Place { keyspace: keyspace.clone(), id };
         let record = (is_placed && !place.id.is_empty()).then_some(place);
         if record.as_ref().is_some_and(|record| !record::is_record_key(&record.id)) {
-            return Err("this is no document with records of transactions".into());
+            return Err("this is not a document with transaction records".into());
         }
-        if record.is_none() && !told.mutations.is_empty() {
-            return Err("documents are staged, and there is no record of it".into());
+        if record.is_none() && !data.mutations.is_empty() {
+            return Err("documents are staged, but there is no transaction record".into());
         }
-        let durability = match told.config.durability.as_str() {
+        let durability = match data.config.durability.as_str() {
             "" => None,
-            name => Some(Durability::of_name(name).ok_or("there is no such durability")?),
+            name => Some(Durability::of_name(name).ok_or("unknown durability level")?),
         };
-        let documents: Option<Vec<_>> = told.mutations.into_iter().map(handed).collect();
+        let documents: Option<Vec<_>> = data.mutations.into_iter().map(handed).collect();
         Ok(Takeover {
-            transaction: told.id.txn,
-            attempt: told.id.atmpt,
+            transaction: data.id.txn,
+            attempt: data.id.atmpt,
             record,
             records: is_placed.then_some(keyspace),
             durability,
-            left: told.state.left_ms.map(Duration::from_millis),
+            left: data.state.left_ms.map(Duration::from_millis),
             documents: documents.ok_or("a change has no known type, or no version")?,
         })
     }
@@ -151,11 +151,15 @@ impl Takeover {
         self.documents.iter().map(|handed| self.look(handed, documents)).collect()
     }
 
-    fn look(&self, handed: &Handed, documents: &dyn Documents) -> Result<(Place, Staged), String> {
-        let Handed { place, cas, kind } = handed.clone();
+    fn look(
+        &self,
+        handed: &StagedBySdk,
+        documents: &dyn Documents,
+    ) -> Result<(Place, Staged), String> {
+        let StagedBySdk { place, cas, kind } = handed.clone();
         let not_there = || format!("{} is not staged as was said", place.id);
         let paths = [record::STAGED_ATTEMPT, record::STAGED_BODY];
-        let looked = documents.look(&place, &paths).map_err(|error| error.to_string())?;
+        let looked = documents.lookup(&place, &paths).map_err(|error| error.to_string())?;
         let looked = looked.filter(|looked| looked.cas == cas).ok_or_else(not_there)?;
         let [Some(attempt), body] = &looked.found[..] else { return Err(not_there()) };
         if serde_json::from_slice::<String>(attempt).ok().as_ref() != Some(&self.attempt) {
@@ -164,7 +168,7 @@ impl Takeover {
         let body = match (kind, body) {
             (Kind::Remove, _) => Vec::new(),
             (_, Some(body)) => body.clone(),
-            (_, None) => return Err(format!("what is staged at {} is not JSON", place.id)),
+            (_, None) => return Err(format!("the staged document at {} is not JSON", place.id)),
         };
         let staged = Staged {
             kind,
@@ -179,11 +183,15 @@ impl Takeover {
     }
 }
 
-fn handed(change: Change) -> Option<Handed> {
+fn handed(change: Change) -> Option<StagedBySdk> {
     let keyspace =
         DatabaseKeyspace { bucket: change.bkt, scope: change.scp, collection: change.coll };
     let kind = record::kind_of(&change.kind.to_ascii_lowercase())?;
-    Some(Handed { place: Place { keyspace, id: change.id }, cas: change.cas.parse().ok()?, kind })
+    Some(StagedBySdk {
+        place: Place { keyspace, id: change.id },
+        cas: change.cas.parse().ok()?,
+        kind,
+    })
 }
 
 #[cfg(test)]
@@ -204,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_sdk_hands_over_is_read() {
+    fn transactions_handed_over_by_sdks_are_read() {
         let takeover = Takeover::read(&data().to_string()).unwrap();
         assert_eq!((&*takeover.transaction, &*takeover.attempt), ("t-1", "a-1"));
         assert_eq!(takeover.left, Some(Duration::from_millis(900)));
@@ -215,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn contradictory_handovers_are_refused() {
         for (pointer, value) in [
             ("/id/atmpt", json!("a.st")),
             ("/id/txn", json!("")),

@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, Stopped};
 use super::changes::{Changes, Kind, Place, Staged};
 use super::record::{self, Entry, STAGED};
-use super::step::{Documents, Durability, Edit, Looked, Part, Presence, Step, StepReply};
+use super::step::{Documents, Durability, Edit, LookupResult, Part, Presence, Step, StepReply};
 use super::{COUNT_MAX, COUNT_OF_USER_MAX, Transaction, Transactions};
 use nacre_sandbox::{Account, Action, Budgets, DatabaseKeyspace, KvError, Mutation};
 use nacre_types::Now;
@@ -198,7 +198,7 @@ impl Documents for Memory {
                 let found = documents.get(&place.id).ok_or(KvError::NotFound)?;
                 let one =
                     |path: &String| Some(at(&found.attributes, path)?.to_string().into_bytes());
-                return Ok(StepReply::Looked(Looked {
+                return Ok(StepReply::Looked(LookupResult {
                     cas: found.cas,
                     is_tombstone: found.body.is_none(),
                     found: paths.iter().map(one).collect(),
@@ -309,7 +309,7 @@ fn changes_again(memory: &Memory) -> Changes {
 
 /// The answer to each write in turn is lost, although the write was applied.
 #[test]
-fn an_answer_that_is_lost_changes_nothing_about_what_counts() {
+fn a_lost_answer_does_not_change_the_outcome() {
     let whole = Memory::with(&BEFORE);
     attempt("a").commit(&changes(&whole), &whole, &an_hour).unwrap();
     for lost in 1..=whole.writes.get() {
@@ -337,7 +337,7 @@ fn of_two_that_change_the_same_the_first_to_commit_wins() {
 }
 
 #[test]
-fn what_another_transaction_has_staged_is_left_alone_as_long_as_it_has_an_entry() {
+fn documents_staged_by_a_live_transaction_are_left_alone() {
     // The process ends when everything is staged but nothing is decided.
     let mut memory = Memory { ends_at: Some(4), ..Memory::with(&BEFORE) };
     let mut waiting = attempt("a");
@@ -357,7 +357,7 @@ fn what_another_transaction_has_staged_is_left_alone_as_long_as_it_has_an_entry(
 }
 
 #[test]
-fn a_commit_that_comes_too_late_is_refused_and_undone() {
+fn a_late_commit_is_refused_and_undone() {
     let memory = Memory::with(&BEFORE);
     let asked = Cell::new(0);
     // The transaction expires when two documents are staged.
@@ -371,7 +371,7 @@ fn a_commit_that_comes_too_late_is_refused_and_undone() {
 }
 
 #[test]
-fn who_was_cleaned_up_cannot_commit_any_more() {
+fn a_transaction_that_was_cleaned_up_cannot_commit() {
     let mut memory = Memory { ends_at: Some(4), ..Memory::with(&BEFORE) };
     let mut slow = attempt("a");
     let changes = changes(&memory);
@@ -386,7 +386,7 @@ fn who_was_cleaned_up_cannot_commit_any_more() {
 /// Changes that an SDK has staged are taken over: each is committed unchanged, changed once more, or
 /// removed.
 #[test]
-fn what_is_staged_already_commits_and_rolls_back_with_the_rest() {
+fn documents_that_were_already_staged_commit_and_roll_back_with_the_rest() {
     for commits in [true, false] {
         // The SDK has staged an insertion and a replacement, and hands over here.
         let memory = Memory::with(&BEFORE);
@@ -465,7 +465,7 @@ fn a_transaction_belongs_to_one_user_and_one_request_at_a_time() {
 }
 
 #[test]
-fn a_transaction_whose_time_is_over_is_let_go_and_forgotten_later() {
+fn an_expired_transaction_is_released_and_later_removed() {
     let all = Transactions::default();
     all.add(transaction("a", 10), &ann(), Duration::from_secs(10), now(0)).unwrap();
     assert_eq!(all.rows(None, "n", now(9)).len(), 1);

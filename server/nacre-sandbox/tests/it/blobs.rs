@@ -2,13 +2,14 @@
 
 use crate::fixture::{granted, later, probe, request, tell, told};
 use nacre_sandbox::{Error, Partition};
-use nacre_state::{BlockCache, MemoryStorage, Segmenting, SpaceStorage, Vouching};
+use nacre_state::{BlockCache, MemoryStorage, Segmenting, SpaceStorage, SyncCounts};
 use nacre_store::{MemorySpaces, Spaces};
 
 fn open(spaces: &dyn Spaces) -> Partition {
-    let vouching = Vouching::open(spaces).unwrap();
+    let sync_counts = SyncCounts::open(spaces).unwrap();
     let with = Segmenting::new(BlockCache::default());
-    let storage = SpaceStorage::open(spaces, &vouching, "p", false, 1 << 20, Some(&with)).unwrap();
+    let storage =
+        SpaceStorage::open(spaces, &sync_counts, "p", false, 1 << 20, Some(&with)).unwrap();
     Partition::open(probe(), granted(""), Box::new(storage)).unwrap()
 }
 

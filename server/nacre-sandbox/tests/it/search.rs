@@ -3,14 +3,15 @@
 
 use crate::fixture::*;
 use nacre_sandbox::{Partition, Request, Setup};
-use nacre_state::{BlockCache, Segmenting, SpaceStorage, Vouching};
+use nacre_state::{BlockCache, Segmenting, SpaceStorage, SyncCounts};
 use nacre_store::{MemorySpaces, Spaces};
 use serde_json::{Value, json};
 
 fn open(spaces: &dyn Spaces) -> Partition {
-    let vouching = Vouching::open(spaces).unwrap();
+    let sync_counts = SyncCounts::open(spaces).unwrap();
     let with = Segmenting::new(BlockCache::default());
-    let storage = SpaceStorage::open(spaces, &vouching, "p", false, 1 << 20, Some(&with)).unwrap();
+    let storage =
+        SpaceStorage::open(spaces, &sync_counts, "p", false, 1 << 20, Some(&with)).unwrap();
     let config = json!({"name": "i", "partition": "i_1_2", "seed": 7}).to_string();
     Partition::open(plugin("search"), Setup::new("search index i", config), Box::new(storage))
         .unwrap()

@@ -3,7 +3,7 @@
 use crate::fixture::{NOW, Stream, design, open, point, query};
 use nacre_dcp::Batch;
 use nacre_sandbox::{Limits, Partition};
-use nacre_state::{BlockCache, MemoryStorage, Segmenting, SpaceStorage, Vouching};
+use nacre_state::{BlockCache, MemoryStorage, Segmenting, SpaceStorage, SyncCounts};
 use nacre_store::{MemorySpaces, Spaces};
 use nacre_types::{Seqno, Vbid};
 
@@ -13,8 +13,8 @@ fn segmenting() -> Segmenting {
 }
 
 fn storage(spaces: &dyn Spaces) -> SpaceStorage {
-    let vouching = Vouching::open(spaces).unwrap();
-    SpaceStorage::open(spaces, &vouching, "views", true, 64 << 20, Some(&segmenting())).unwrap()
+    let sync_counts = SyncCounts::open(spaces).unwrap();
+    SpaceStorage::open(spaces, &sync_counts, "views", true, 64 << 20, Some(&segmenting())).unwrap()
 }
 
 /// Feeds the same batch of random changes to both partitions.

@@ -2,7 +2,7 @@
 
 use crate::fixture::*;
 use nacre_sandbox::{Limits, Partition, Setup};
-use nacre_state::{Copying, MemoryStorage, StateStorage, Timer};
+use nacre_state::{MemoryStorage, StateStorage, Timer, TimerCopy};
 use nacre_types::Vbid;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -139,10 +139,10 @@ fn timers_whose_commit_fails_are_still_set_when_the_partition_is_opened_again() 
 
 /// Updates `to` to the progress of `from` in a vBucket, as nodes do.
 fn follow(to: &mut Partition, from: &Partition, vbid: Vbid) {
-    let (reader, mut copying) = (from.reader(), Copying::default());
+    let (reader, mut copying) = (from.reader(), TimerCopy::default());
     while to.standing(vbid).moment < from.standing(vbid).moment {
         let own = to.standing(vbid).moment;
-        let share = reader.share(vbid, copying.lacks(own), 100);
+        let share = reader.share(vbid, copying.position(own), 100);
         if let Some((standing, timers, whole)) = copying.take(own, share) {
             to.follow(vbid, standing, timers, whole).unwrap();
         }

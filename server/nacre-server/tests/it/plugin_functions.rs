@@ -135,7 +135,7 @@ fn a_function_that_ends_badly_fails_its_query_alone() {
         ("loop", "stopped after 50 ms"),
         ("trap", "on purpose"),
         ("grow", "needs more than 8388608 bytes of memory"),
-        ("words", "its result is no JSON"),
+        ("words", "its result is not JSON"),
     ] {
         let answer = query(&server, &format!("EXECUTE FUNCTION f_{name}()"));
         assert!(exception(&answer).contains(why), "{name}: {answer}");

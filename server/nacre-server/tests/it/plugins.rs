@@ -462,7 +462,7 @@ export function handle({ path, headers }) {
     assert!(code == 500 && told["reason"].to_string().contains("a b"), "{code} {told}");
     let (code, told) = ask(&server, "GET", "/_plugin/who/status/101", "", b"");
     assert!(
-        code == 500 && told["reason"].to_string().contains("101 is no status"),
+        code == 500 && told["reason"].to_string().contains("101 is not a valid HTTP status"),
         "{code} {told}"
     );
     assert_eq!(ask(&server, "GET", "/_plugin/who/", "Nacre-Consistency: bogus\r\n", b"").0, 400);

@@ -92,7 +92,7 @@ fn a_bucket_follows_another_until_the_replication_is_deleted() {
     node.wait_until("nothing to be left", |node| task(node)["changesLeft"] == 0);
     assert_eq!(task(&node)["status"], "running");
 
-    assert!(printed(&node, &["pause", "one"]).contains("one rests"));
+    assert!(printed(&node, &["pause", "one"]).contains("paused one"));
     node.wait_until("it to rest", |node| task(node)["status"] == "paused");
     set(&mut one, "paused", "2");
     let differs = nacre(&node, &["diff", "one", "--wait", "0"]);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_has_what_was_added_and_any_damage_is_found() {
+    fn a_block_has_its_records_and_any_damage_is_found() {
         let mut builder = BlockBuilder::default();
         builder.add(b"a", Some(b"1"));
         builder.add(b"bb", None);

@@ -143,7 +143,7 @@ impl Segment {
 
     fn place(&self, block: &Block, index: usize) -> Result<Place, Damage> {
         let place = block.value(index).and_then(Place::read);
-        place.ok_or_else(|| self.damage("an index does not say where a block is".into()))
+        place.ok_or_else(|| self.damage("an index lacks the position of a block".into()))
     }
 
     /// Returns the entry of a key; `None` if the segment has none. The entry of a removed key has no value.

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     BlobError, BlobInfo, Blobs, Changes, KeySpace, MergeJob, Refused, Segmenting, SpaceStorage,
-    Standing, State, StateStorage, View, Vouching,
+    State, StateStorage, SyncCounts, VbucketProgress, View,
 };
 use nacre_dcp::ResumePoint;
 use nacre_store::{Disk, LogSpaces, Loss, MemorySpaces, OnDamage, SimDisk, Spaces};
@@ -23,9 +23,9 @@ struct Model {
 }
 
 /// A deterministic random generator.
-struct Chance(u64);
+struct SeededRandom(u64);
 
-impl Chance {
+impl SeededRandom {
     fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % sides
@@ -65,9 +65,9 @@ const VBID: Vbid = Vbid(7);
 
 impl Writer {
     fn open(spaces: &dyn Spaces, keeps_back: bool, with: Option<&Segmenting>) -> Writer {
-        let vouching = Vouching::open(spaces).unwrap();
+        let sync_counts = SyncCounts::open(spaces).unwrap();
         let mut storage =
-            SpaceStorage::open(spaces, &vouching, "state", keeps_back, 1 << 20, with).unwrap();
+            SpaceStorage::open(spaces, &sync_counts, "state", keeps_back, 1 << 20, with).unwrap();
         assert_eq!(storage.damage(), None);
         let loaded = storage.load().unwrap();
         let (space, blobs) = (loaded.space().unwrap(), loaded.blobs.clone());
@@ -77,7 +77,7 @@ impl Writer {
     }
 
     /// Changes the state and the model, and commits with the number of the commit as progress.
-    fn commit(&mut self, model: &mut Model, chance: &mut Chance) -> Result<(), String> {
+    fn commit(&mut self, model: &mut Model, chance: &mut SeededRandom) -> Result<(), String> {
         let (space, blobs) = (self.space.clone(), self.blobs.clone());
         let mut view = View::writing(State { space, blobs, ..State::default() }, usize::MAX);
         for _ in 0..=chance.below(12) {
@@ -110,7 +110,7 @@ impl Writer {
             blobs: writes.blobs.then(|| view.state.blobs.clone()),
             touched: writes.touched,
             timers: Vec::new(),
-            progress: vec![(VBID, Standing { point, ..Standing::default() })],
+            progress: vec![(VBID, VbucketProgress { point, ..VbucketProgress::default() })],
         };
         self.storage.commit(&changes)?;
         (self.space, self.blobs) = (view.state.space, view.state.blobs);
@@ -122,7 +122,7 @@ impl Writer {
 }
 
 /// Creates, extends, seals or removes one of few blobs.
-fn change_blob(view: &mut View, model: &mut Model, chance: &mut Chance) {
+fn change_blob(view: &mut View, model: &mut Model, chance: &mut SeededRandom) {
     let name = format!("blob {}", chance.below(5));
     let known = model.blobs.get_mut(&name);
     match (chance.below(6), known) {
@@ -170,7 +170,7 @@ fn all(space: &KeySpace) -> Entries {
 }
 
 /// Checks that reads of all kinds match the model.
-fn check(space: &KeySpace, model: &Model, chance: &mut Chance) {
+fn check(space: &KeySpace, model: &Model, chance: &mut SeededRandom) {
     for _ in 0..4 {
         let key = chance.key();
         let found = space.get(&key).unwrap().map(|found| found.bytes().to_vec());
@@ -216,16 +216,16 @@ fn remove_blobs(writer: &mut Writer, model: &mut Model) {
 
 /// Merges that run only when the test steps them.
 #[derive(Clone, Default)]
-struct Aside(Arc<Mutex<Vec<MergeJob>>>);
+struct DeferredMerges(Arc<Mutex<Vec<MergeJob>>>);
 
-impl Aside {
+impl DeferredMerges {
     fn step(&self) {
         self.0.lock().retain(|job| !job.step());
     }
 }
 
-fn segmenting(flush_bytes: usize) -> (Segmenting, Aside) {
-    let aside = Aside::default();
+fn segmenting(flush_bytes: usize) -> (Segmenting, DeferredMerges) {
+    let aside = DeferredMerges::default();
     let jobs = aside.clone();
     let mut with = Segmenting::new(BlockCache::new(64 << 10));
     with.flush_bytes = flush_bytes;
@@ -234,9 +234,9 @@ fn segmenting(flush_bytes: usize) -> (Segmenting, Aside) {
 }
 
 #[test]
-fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
+fn a_segmented_space_equals_a_map_through_flushes_merges_and_restarts() {
     for seed in 0..12 {
-        let mut chance = Chance(seed);
+        let mut chance = SeededRandom(seed);
         let spaces = MemorySpaces::default();
         let (with, aside) = segmenting(600 << (seed % 4));
         let mut model = Model::default();
@@ -304,7 +304,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
     let mut seen = 0;
     for (seed, keeps_back) in [(1, false), (2, true), (3, true)] {
         let disk = SimDisk::new();
-        let mut chance = Chance(seed);
+        let mut chance = SeededRandom(seed);
         let (with, aside) = segmenting(900);
         let mut model = Model::default();
         let mut past = vec![model.clone()];
@@ -363,7 +363,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
 fn damage_is_named_and_is_never_an_end() {
     let disk = SimDisk::new();
     let (with, _aside) = segmenting(2000);
-    let mut chance = Chance(5);
+    let mut chance = SeededRandom(5);
     let mut model = Model::default();
     {
         let spaces = log_spaces(&disk);
@@ -381,8 +381,8 @@ fn damage_is_named_and_is_never_an_end() {
     for (name, bytes) in &segments {
         let open = |disk: &Arc<SimDisk>| {
             let spaces = log_spaces(disk);
-            let vouching = Vouching::open(&spaces).unwrap();
-            SpaceStorage::open(&spaces, &vouching, "state", false, 1 << 20, Some(&with)).unwrap()
+            let sync_counts = SyncCounts::open(&spaces).unwrap();
+            SpaceStorage::open(&spaces, &sync_counts, "state", false, 1 << 20, Some(&with)).unwrap()
         };
         let missing = disk.copy();
         missing.remove(name).unwrap();
@@ -429,7 +429,7 @@ fn damage_is_named_and_is_never_an_end() {
 }
 
 #[test]
-fn what_is_read_stays_within_the_cache() {
+fn reads_stay_within_the_cache_limit() {
     let spaces = MemorySpaces::default();
     let (mut with, aside) = segmenting(64 << 10);
     with.cache = BlockCache::new(64 << 10);
@@ -470,8 +470,8 @@ fn damage_of_a_blob_is_named() {
     let content: Vec<u8> = (0..40_000_u32).map(|number| number as u8).collect();
     let open = |disk: &Arc<SimDisk>| {
         let spaces = log_spaces(disk);
-        let vouching = Vouching::open(&spaces).unwrap();
-        SpaceStorage::open(&spaces, &vouching, "state", false, 1 << 20, Some(&with)).unwrap()
+        let sync_counts = SyncCounts::open(&spaces).unwrap();
+        SpaceStorage::open(&spaces, &sync_counts, "state", false, 1 << 20, Some(&with)).unwrap()
     };
     {
         let mut storage = open(&disk);

@@ -1,8 +1,8 @@
 //! A state that exceeds its memory limit, on the disk of this machine.
 
 use nacre_state::{
-    BlockCache, Changes, KeySpace, MergeJob, Segmenting, SpaceStorage, State, StateStorage, View,
-    Vouching,
+    BlockCache, Changes, KeySpace, MergeJob, Segmenting, SpaceStorage, State, StateStorage,
+    SyncCounts, View,
 };
 use nacre_store::{LogSpaces, OnDamage};
 use std::ops::Bound;
@@ -35,9 +35,9 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 fn open(spaces: &LogSpaces, with: &Segmenting) -> (SpaceStorage, KeySpace) {
-    let vouching = Vouching::open(spaces).unwrap();
+    let sync_counts = SyncCounts::open(spaces).unwrap();
     let mut storage =
-        SpaceStorage::open(spaces, &vouching, "rows", true, 64 << 20, Some(with)).unwrap();
+        SpaceStorage::open(spaces, &sync_counts, "rows", true, 64 << 20, Some(with)).unwrap();
     assert_eq!(storage.damage(), None);
     let space = storage.load().unwrap().space().unwrap();
     (storage, space)

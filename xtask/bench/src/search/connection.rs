@@ -115,7 +115,7 @@ impl Server {
             }
             before = now;
         }
-        Err(format!("{} does not come to rest", self.address))
+        Err(format!("{} does not become idle", self.address))
     }
 }
 

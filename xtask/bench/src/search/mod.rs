@@ -57,7 +57,7 @@ const DIFFERENT_MAX: usize = 1;
 pub struct Effort {
     /// Pairs of measurements; the median ratio is shown.
     pub rounds: usize,
-    /// Seconds of each measurement of a kind of query.
+    /// Seconds for each kind of query.
     pub seconds: f64,
 }
 
@@ -214,7 +214,7 @@ impl Nacre {
         let path = format!("/api/index/{INDEX}/analyzeDoc");
         let answer = self.server.request("POST", &path, text.as_bytes())?;
         let answer = answer.json().map_err(|error| error.to_string())?;
-        let kept = answer["analyzed"][0].as_object().ok_or("analyzeDoc gives no terms")?;
+        let kept = answer["analyzed"][0].as_object().ok_or("analyzeDoc returned no terms")?;
         Ok(words.iter().filter(|word| !kept.contains_key(*word)).cloned().collect())
     }
 
@@ -360,20 +360,20 @@ fn index(nacre: &Nacre, bleve: &Bleve, corpus: &Corpus, rounds: usize) -> Result
 }
 
 /// The cost of a step.
-struct Spent {
+struct StepCost {
     /// Processor time of the server in seconds, until it was idle again.
     cpu: f64,
     /// Seconds that the caller waited.
     wall: f64,
 }
 
-fn spend(server: &Server, work: impl FnOnce() -> Result<(), String>) -> Result<Spent, String> {
+fn spend(server: &Server, work: impl FnOnce() -> Result<(), String>) -> Result<StepCost, String> {
     let before = server.cpu_when_quiet()?;
     let begun = Instant::now();
     work()?;
     let wall = begun.elapsed().as_secs_f64();
     let cpu = (server.cpu_when_quiet()? - before).as_secs_f64();
-    Ok(Spent { cpu, wall })
+    Ok(StepCost { cpu, wall })
 }
 
 /// Compares how many documents each query finds on both sides.
@@ -412,7 +412,7 @@ fn compare_answers(nacre: &Server, bleve: &Server, kinds: &[Kind]) -> Result<(),
 
 /// The cost of queries of a kind.
 #[derive(Clone, Copy)]
-struct Asked {
+struct QueryCost {
     /// Microseconds of the server's processor time per query.
     cpu: f64,
     /// Median latency, in microseconds.
@@ -421,7 +421,7 @@ struct Asked {
     p99: f64,
 }
 
-fn ask(server: &Server, kind: &Kind, seconds: f64) -> Result<Asked, String> {
+fn ask(server: &Server, kind: &Kind, seconds: f64) -> Result<QueryCost, String> {
     let mut connection = server.connect()?;
     let bodies: Vec<String> = kind.requests.iter().map(Value::to_string).collect();
     for body in &bodies {
@@ -439,7 +439,7 @@ fn ask(server: &Server, kind: &Kind, seconds: f64) -> Result<Asked, String> {
     let cpu = (server.cpu()? - before).as_secs_f64() * 1e6 / latencies.len() as f64;
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
-    Ok(Asked { cpu, p50: at(0.5), p99: at(0.99) })
+    Ok(QueryCost { cpu, p50: at(0.5), p99: at(0.99) })
 }
 
 /// Sends queries of all kinds to both sides in turn; returns the geometric mean of the ratios of processor time.
@@ -470,7 +470,7 @@ fn ask_in_turn(
         let ratio = median(ratios.clone());
         ratios.sort_by(f64::total_cmp);
         logarithms += ratio.ln();
-        let middle = |side: usize, figure: fn(&Asked) -> f64| {
+        let middle = |side: usize, figure: fn(&QueryCost) -> f64| {
             format!("{:.0}", median(rounds.iter().map(|round| figure(&round[side])).collect()))
         };
         table.add_row([

@@ -89,7 +89,7 @@ impl Words {
 }
 
 /// Builds queries from words of documents.
-struct Maker {
+struct QueryGenerator {
     words: Words,
     count: u64,
     random: StdRng,
@@ -115,7 +115,7 @@ fn request(query: Value) -> Value {
     json!({"query": query, "size": 10})
 }
 
-impl Maker {
+impl QueryGenerator {
     fn pick(&mut self, of: Of) -> String {
         let words = match of {
             Of::Common => &self.words.common,
@@ -184,7 +184,7 @@ impl Maker {
 pub fn kinds(bodies: &[&str], stop_words: &BTreeSet<String>) -> Vec<Kind> {
     let mut random = StdRng::seed_from_u64(SEED);
     let words = Words::of(bodies, stop_words, &mut random);
-    let mut maker = Maker { words, count: bodies.len() as u64, random };
+    let mut maker = QueryGenerator { words, count: bodies.len() as u64, random };
     let mut prefixes = maker.texts("prefix", Of::Middling, 1, |words| {
         request(json!({"prefix": &words[0][..PREFIX_LETTERS], "field": "body"}))
     });

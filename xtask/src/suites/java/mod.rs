@@ -157,10 +157,10 @@ fn compare((end, said): &(End, String), file: &Path, expected: &Documents) -> Re
     }
     let count = |what: &str| -> Result<u32, String> {
         let count = said.lines().find_map(|line| line.strip_prefix(what)?.trim().parse().ok());
-        count.ok_or_else(|| format!("it does not say how many {what}"))
+        count.ok_or_else(|| format!("it does not report the number of {what}"))
     };
     if count("repeated")? > 0 {
-        return Err(format!("{} changes came again", count("repeated")?));
+        return Err(format!("{} changes were repeated", count("repeated")?));
     }
     let text = std::fs::read_to_string(file).map_err(|error| format!("no copy: {error}"))?;
     let copy: Documents = text.lines().filter_map(document).collect();

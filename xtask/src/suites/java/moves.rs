@@ -104,7 +104,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> Result<bool, String>) -> Result<()
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > PATIENCE {
-            return Err(format!("waited for {what} in vain"));
+            return Err(format!("timed out waiting for {what}"));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }

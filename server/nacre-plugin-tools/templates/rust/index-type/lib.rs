@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_stand_in_lower_case() {
+    fn addresses_are_lower_case() {
         let document = serde_json::json!({"mail": "Ada@Example.com"});
         assert_eq!(key(&document), Some(b"ada@example.com".to_vec()));
         assert_eq!(key(&serde_json::json!({"mail": 7})), None);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_higher_priority_is_kept_whoever_asks() {
+    fn the_higher_priority_wins_on_every_cluster() {
         let version = |body: &str| Version { body: body.into(), ..Version::default() };
         let (low, high) = (version(r#"{"priority": 1}"#), version(r#"{"priority": 2}"#));
         assert_eq!(ByPriority.resolve(b"k", &low, &high), Ok(Verdict::KeepRemote));

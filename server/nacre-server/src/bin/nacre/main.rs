@@ -45,7 +45,8 @@ struct Arguments {
 enum Command {
     /// Run a node
     Serve(Box<ServeCommand>),
-    /// Run a node for development: user, bucket and data folder are there, and how to reach it is printed
+    /// Run a node for development: creates a user, a bucket and a data folder, and prints how to
+    /// connect
     Dev(Dev),
     /// Interactive SQL++ shell
     Sh(sh::Shell),
@@ -79,7 +80,7 @@ enum Command {
     Xdcr(xdcr::Options),
     /// Build, deploy and watch plugins
     Plugin(plugin::Options),
-    /// Write types of documents for programs
+    /// Generate types of documents for programs
     Sdk(sdk::Options),
     /// Serve the database to AI agents by the Model Context Protocol, on standard input and output
     Mcp(mcp::Options),
@@ -87,9 +88,9 @@ enum Command {
     Cluster(cluster::Options),
     /// Check which services of a node answer
     Ping(ping::Options),
-    /// Keep nodes and logins under names
+    /// Save nodes and logins under names
     Context(context::Options),
-    /// Give an administrator another password, on the machine of a node that is stopped
+    /// Reset an administrator's password, on the machine of a stopped node
     ResetPassword(reset_password::Options),
     /// Measure a server with a load like an application's
     Bench(bench::Bench),
@@ -112,10 +113,12 @@ enum Command {
 struct ServeCommand {
     #[command(flatten)]
     serve: Serve,
-    /// File with options, in TOML: a key is the name of a flag, as data-dir = "/var/lib/nacre". Flags and variables count before it
+    /// File with options, in TOML: a key is the name of a flag, as data-dir = "/var/lib/nacre".
+    /// Flags and environment variables override it
     #[arg(long, env = "NACRE_CONFIG", value_name = "FILE")]
     config: Option<std::path::PathBuf>,
-    /// Print the options that count, as such a file, with their sources; start no node
+    /// Print the effective options in the form of such a file, with their sources, without starting
+    /// a node
     #[arg(long)]
     print_config: bool,
 }

@@ -7,9 +7,9 @@
 //! The service sees the function's owner as the user of the request, and so applies that user's rights. Statements and searches
 //! are read-only. An answer is read as a whole.
 
+use super::eventing_queries;
 use super::failure::{code, failure, retry};
 use super::message::{QueryMessage, QueryReply};
-use super::of_function;
 use nacre_auth::Keyspace;
 use nacre_cluster::Membership;
 use nacre_node::Node;
@@ -25,11 +25,11 @@ use std::time::Duration;
 /// Maximum size of an answer in bytes.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Temporary statuses: too many requests, service unavailable, timeout.
-const PASSING: [u16; 3] = [429, 503, 504];
+const TEMPORARY: [u16; 3] = [429, 503, 504];
 
 /// A request to another kind of service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Elsewhere {
+pub struct RemoteRequest {
     /// ID of the port of the service.
     port: String,
     /// Path of the route, with placeholders in braces.
@@ -59,42 +59,42 @@ pub(super) fn begin(
             ("search", "/api/index/{index}/query", vec![query.text.clone()], search(query, left)?)
         }
     };
-    let asked = Elsewhere {
+    let request = RemoteRequest {
         port: port.to_owned(),
         path: path.to_owned(),
         parameters,
         body: body.to_string().into_bytes(),
         user: user.to_owned(),
     };
-    let (status, text) = asked.send(node, left)?;
+    let (status, text) = request.send(node, left)?;
     let rows = match query.service {
         QueryService::Search => hits(status, &text)?,
         _ => results(status, &text)?,
     };
-    Ok(Box::new(Whole(rows)))
+    Ok(Box::new(CompleteRows(rows)))
 }
 
 /// The rows of a complete answer.
-struct Whole(Vec<String>);
+struct CompleteRows(Vec<String>);
 
-impl QueryRows for Whole {
+impl QueryRows for CompleteRows {
     fn next(&mut self) -> Result<Vec<String>, Failure> {
         Ok(std::mem::take(&mut self.0))
     }
 }
 
-impl Elsewhere {
+impl RemoteRequest {
     /// Sends the request to this node, or to a node that has the service.
     fn send(&self, node: &Arc<Node>, left: Duration) -> Result<(u16, String), Failure> {
         let (spec, route) = self.route(node)?;
         match self.node_with(node, spec)? {
             None => self.answer_by(node, &route),
             Some(other) => {
-                let reply = node.ask(other, &QueryMessage::Elsewhere(self.clone()), left).wait();
+                let reply = node.ask(other, &QueryMessage::Remote(self.clone()), left).wait();
                 match reply {
-                    Ok(Ok(QueryReply::Elsewhere(answer))) => answer,
+                    Ok(Ok(QueryReply::Remote(answer))) => answer,
                     Ok(Ok(_) | Err(_)) => {
-                        Err(retry(code::INTERNAL, "Another node answers something else"))
+                        Err(retry(code::INTERNAL, "Another node sent an unexpected reply"))
                     }
                     Err(error) => Err(retry(code::INTERNAL, error.to_string())),
                 }
@@ -161,14 +161,17 @@ impl Elsewhere {
         }
         let text = String::from_utf8(body);
         text.map(|text| (status, text)).map_err(|_| {
-            failure(code::INTERNAL, format!("The service {} answers no text", self.port))
+            failure(
+                code::INTERNAL,
+                format!("The response of the service {} is not text", self.port),
+            )
         })
     }
 }
 
 /// Returns the body of an analytics request.
 fn statement(query: &Query, left: Duration) -> Result<Value, Failure> {
-    let mut body = of_function::statement(query, left)?;
+    let mut body = eventing_queries::statement(query, left)?;
     // A handler may be called again for the same change.
     body.insert("readonly".into(), true.into());
     Ok(body.into())
@@ -202,18 +205,18 @@ fn search(query: &Query, left: Duration) -> Result<Value, Failure> {
 /// Returns the rows of an analytics answer.
 fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
-    struct Told<'a> {
+    struct AnalyticsAnswer<'a> {
         #[serde(borrow, default)]
         results: Vec<&'a RawValue>,
         #[serde(default)]
         errors: Vec<Value>,
     }
-    let Ok(told) = serde_json::from_str::<Told>(text) else {
+    let Ok(answer) = serde_json::from_str::<AnalyticsAnswer>(text) else {
         return Err(unreadable(status, "analytics"));
     };
-    match told.errors.first() {
+    match answer.errors.first() {
         None if status >= 400 => Err(unreadable(status, "analytics")),
-        None => Ok(told.results.into_iter().map(|row| row.get().to_owned()).collect()),
+        None => Ok(answer.results.into_iter().map(|row| row.get().to_owned()).collect()),
         Some(error) => Err(Failure {
             code: number(&error["code"]).unwrap_or(code::INTERNAL),
             message: error["msg"].as_str().unwrap_or_default().to_owned(),
@@ -225,23 +228,23 @@ fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
 /// Returns the hits of a search answer. The code of a failure is its HTTP status.
 fn hits(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
-    struct Told<'a> {
+    struct SearchAnswer<'a> {
         #[serde(borrow, default)]
         hits: Option<Vec<&'a RawValue>>,
         error: Option<Value>,
     }
-    let Ok(told) = serde_json::from_str::<Told>(text) else {
+    let Ok(answer) = serde_json::from_str::<SearchAnswer>(text) else {
         return Err(unreadable(status, "search"));
     };
-    match told.error {
+    match answer.error {
         Some(error) => Err(Failure {
             code: status.into(),
             message: error.as_str().map_or_else(|| error.to_string(), str::to_owned),
-            retry: PASSING.contains(&status),
+            retry: TEMPORARY.contains(&status),
         }),
         None if status >= 400 => Err(unreadable(status, "search")),
         None => {
-            let hits = told.hits.unwrap_or_default();
+            let hits = answer.hits.unwrap_or_default();
             Ok(hits.into_iter().map(|hit| hit.get().to_owned()).collect())
         }
     }
@@ -249,7 +252,7 @@ fn hits(status: u16, text: &str) -> Result<Vec<String>, Failure> {
 
 fn unreadable(status: u16, service: &str) -> Failure {
     let message = format!("The service {service} answers with status {status}");
-    Failure { code: code::INTERNAL, message, retry: PASSING.contains(&status) }
+    Failure { code: code::INTERNAL, message, retry: TEMPORARY.contains(&status) }
 }
 
 fn number(value: &Value) -> Option<u32> {
@@ -308,15 +311,15 @@ mod tests {
         assert_eq!(results(200, r#"{"results": [1, {"a":2}]}"#), rows(&["1", r#"{"a":2}"#]));
         let failed =
             r#"{"results": [1], "errors": [{"code": 24045, "msg": "no", "retriable": true}]}"#;
-        let told = Failure { code: 24045, message: "no".into(), retry: true };
-        assert_eq!(results(400, failed), Err(told));
+        let failure = Failure { code: 24045, message: "no".into(), retry: true };
+        assert_eq!(results(400, failed), Err(failure));
         assert_eq!(results(503, "").unwrap_err().code, code::INTERNAL);
         assert!(results(503, "{}").unwrap_err().retry);
 
         assert_eq!(hits(200, r#"{"hits": [{"id":"a"}]}"#), rows(&[r#"{"id":"a"}"#]));
         assert_eq!(hits(200, r#"{"hits": null}"#), rows(&[]));
-        let told = Failure { code: 400, message: "index not found".into(), retry: false };
-        assert_eq!(hits(400, r#"{"status": "fail", "error": "index not found"}"#), Err(told));
+        let failure = Failure { code: 400, message: "index not found".into(), retry: false };
+        assert_eq!(hits(400, r#"{"status": "fail", "error": "index not found"}"#), Err(failure));
         assert!(hits(504, r#"{"error": "late"}"#).unwrap_err().retry);
         assert!(hits(500, "{}").is_err());
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A scan in progress.
-pub struct Gathered {
+pub struct IndexMerge {
     parts: Vec<Part>,
 }
 
@@ -49,17 +49,17 @@ pub struct Source<'a> {
     pub holders: &'a Mutex<BTreeSet<NodeId>>,
 }
 
-impl Gathered {
+impl IndexMerge {
     /// Creates a scan of all `vbids` that begins after `after`.
-    pub fn new(vbids: Vbids, after: Option<Place>) -> Gathered {
-        Gathered { parts: vec![Part::new(Portion::Vbids(vbids), after)] }
+    pub fn new(vbids: Vbids, after: Option<Place>) -> IndexMerge {
+        IndexMerge { parts: vec![Part::new(Portion::Vbids(vbids), after)] }
     }
 
     /// Creates a scan of partitions that begins after `after`.
-    pub fn partitions(partitions: &[u16], vbids: &Vbids, after: Option<&Place>) -> Gathered {
+    pub fn partitions(partitions: &[u16], vbids: &Vbids, after: Option<&Place>) -> IndexMerge {
         let portion = |partition: &u16| Portion::Partition(*partition, vbids.clone());
         let part = |partition| Part::new(portion(partition), after.cloned());
-        Gathered { parts: partitions.iter().map(part).collect() }
+        IndexMerge { parts: partitions.iter().map(part).collect() }
     }
 
     /// Returns the next entries, and the last place if there may be more.
@@ -94,13 +94,13 @@ impl Gathered {
         scan: &IndexScan,
         limit: usize,
     ) -> Result<(), Failure> {
-        let is_hungry = |part: &mut Part| part.entries.is_empty() && !part.is_whole;
-        let hungry: Vec<Part> = self.parts.extract_if(.., is_hungry).collect();
-        if hungry.is_empty() {
+        let is_empty = |part: &mut Part| part.entries.is_empty() && !part.is_whole;
+        let empty: Vec<Part> = self.parts.extract_if(.., is_empty).collect();
+        if empty.is_empty() {
             return Ok(());
         }
-        for told in source.ask(index, scan, &hungry, limit)? {
-            let (portion, after, answer) = told;
+        for reply in source.ask(index, scan, &empty, limit)? {
+            let (portion, after, answer) = reply;
             match answer {
                 Ok(QueryReply::Entries(entries, is_whole)) => {
                     let after = entries.last().cloned().or(after);
@@ -111,8 +111,10 @@ impl Gathered {
             }
         }
         // A node that returns nothing but claims that there is more would be asked forever.
-        match self.parts.iter_mut().any(is_hungry) && limit > 0 {
-            true => Err(failure(code::INTERNAL, "a node has more entries and does not tell them")),
+        match self.parts.iter_mut().any(is_empty) && limit > 0 {
+            true => {
+                Err(failure(code::INTERNAL, "A node reported more index entries but returned none"))
+            }
             false => Ok(()),
         }
     }
@@ -139,7 +141,7 @@ fn entry(place: Place) -> Option<(Vec<u8>, String)> {
 }
 
 /// The portion, the place after which it was requested, and the reply.
-type Told = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
+type PartReply = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
 
 impl Source<'_> {
     /// Requests more entries for some parts, from the nodes that serve the vBuckets or have the
@@ -148,9 +150,9 @@ impl Source<'_> {
         &self,
         index: &Index,
         scan: &IndexScan,
-        hungry: &[Part],
+        empty: &[Part],
         limit: usize,
-    ) -> Result<Vec<Told>, Failure> {
+    ) -> Result<Vec<PartReply>, Failure> {
         let question = |vbids: &Vbids, partition, after: &Option<Place>| IndexPart {
             asker: self.asker,
             bucket: self.bucket.to_owned(),
@@ -164,16 +166,16 @@ impl Source<'_> {
             limit,
             consistency: scan.consistency.clone(),
         };
-        let mut told = Vec::new();
-        let (mut wants, mut asked) = (Vec::new(), Vec::new());
+        let mut replies = Vec::new();
+        let (mut requests, mut asked) = (Vec::new(), Vec::new());
         let (mut parts, mut spread) = (Vec::new(), Vec::new());
-        for part in hungry {
+        for part in empty {
             match &part.portion {
                 Portion::Vbids(vbids) => {
                     let question = move |vbids: &Vbids| {
                         QueryMessage::Index(question(vbids, None, &part.after))
                     };
-                    wants
+                    requests
                         .push(ScatterRequest { vbids: vbids.clone(), message: Box::new(question) });
                     asked.push(part);
                 }
@@ -183,21 +185,21 @@ impl Source<'_> {
                 }
             }
         }
-        if !wants.is_empty() {
-            let gathered = self.node.gather(self.bucket, &wants, self.left);
+        if !requests.is_empty() {
+            let gathered = self.node.gather(self.bucket, &requests, self.left);
             let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
             self.node.queries().vitals().add_index_touches(gathered.len());
             for found in gathered {
                 let after = asked[found.request].after.clone();
-                told.push((Portion::Vbids(found.vbids), after, found.reply));
+                replies.push((Portion::Vbids(found.vbids), after, found.reply));
             }
         }
         if !parts.is_empty() {
             let spread = spread.into_iter().zip(self.ask_holders(index, &mut parts)?);
-            told.extend(
+            replies.extend(
                 spread.map(|(part, answer)| (part.portion.clone(), part.after.clone(), answer)),
             );
         }
-        Ok(told)
+        Ok(replies)
     }
 }

@@ -1,9 +1,9 @@
 //! Queries of JavaScript functions that a query calls: they run with the rights of the request's user and within its
 //! time limit.
 
+use super::eventing_queries::{ask, request};
 use super::failure::{code, failure};
-use super::of_function::{ask, request};
-use super::session::{Gone, Session, gone_by};
+use super::session::{DisconnectCheck, Session, gone_by};
 use nacre_cluster::FunctionId;
 use nacre_sandbox::{Failure, Queries, Query, QueryRows, QueryService};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const NESTED: u32 = 10112;
 /// The queries of one call.
 pub(super) struct ScriptQueries {
     /// Creates the session of each query.
-    session: Box<dyn Fn(Gone) -> Session + Send + Sync>,
+    session: Box<dyn Fn(DisconnectCheck) -> Session + Send + Sync>,
     depth: u32,
     in_transaction: bool,
     may_change: bool,

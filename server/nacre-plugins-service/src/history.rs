@@ -41,18 +41,18 @@ pub struct Range {
 }
 
 /// Reads a [`Range`] in portions.
-pub(super) struct Past {
+pub(super) struct HistoryReader {
     bucket: Arc<Bucket>,
     /// `None` after the end.
     stream: Option<Stream<Error>>,
     up_to: Seqno,
 }
 
-impl Past {
-    pub fn open(bucket: &Arc<Bucket>, range: Range) -> Past {
+impl HistoryReader {
+    pub fn open(bucket: &Arc<Bucket>, range: Range) -> HistoryReader {
         let vbucket = bucket.vbucket(range.vbid);
         let stream = vbucket.map(|mut vbucket| Stream::open(&mut vbucket, range.after));
-        Past { bucket: Arc::clone(bucket), stream, up_to: range.up_to }
+        HistoryReader { bucket: Arc::clone(bucket), stream, up_to: range.up_to }
     }
 
     /// Returns the next versions; `None` at the end. A portion may be empty.
@@ -81,7 +81,7 @@ impl Past {
     }
 }
 
-impl Drop for Past {
+impl Drop for HistoryReader {
     fn drop(&mut self) {
         self.close();
     }

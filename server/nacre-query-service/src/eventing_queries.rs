@@ -3,8 +3,8 @@
 //! The writes of such a query cannot be marked as the function's own, so they would trigger it again. Therefore the
 //! query may not change the keyspace that the function listens to.
 
-use super::elsewhere;
 use super::failure::{code, failure};
+use super::remote_services;
 use super::session::{Session, gone_by};
 use crate::Answer;
 use crate::NodeQueries;
@@ -61,7 +61,9 @@ impl Guard {
     pub fn check_definition(&self) -> Result<(), Failure> {
         match self.writes {
             QueryWrites::Made(_) => Ok(()),
-            QueryWrites::Recorded(_) => Err(failure(code::INTERNAL, "A dry run defines nothing")),
+            QueryWrites::Recorded(_) => {
+                Err(failure(code::INTERNAL, "A dry run cannot define anything"))
+            }
         }
     }
 
@@ -112,7 +114,7 @@ impl Queries for FunctionQueries {
             ));
         }
         if query.service != QueryService::Query {
-            return elsewhere::begin(&node, &self.owner, query, left);
+            return remote_services::begin(&node, &self.owner, query, left);
         }
         let body = request(query, left)?;
         let gone = Arc::new(AtomicBool::new(false));
@@ -164,7 +166,12 @@ pub(super) fn statement(query: &Query, left: Duration) -> Result<Map<String, Val
             Ok(Value::Object(named)) => {
                 body.extend(named.into_iter().map(|(name, value)| (format!("${name}"), value)));
             }
-            _ => return Err(failure(code::INTERNAL, "The parameters are no object or array")),
+            _ => {
+                return Err(failure(
+                    code::INTERNAL,
+                    "The parameters must be an object or an array",
+                ));
+            }
         },
     }
     let level = if query.is_fresh { "request_plus" } else { "not_bounded" };
@@ -192,7 +199,7 @@ impl Rows {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
         }
-        let broken = || failure(code::INTERNAL, "The query service answers something else");
+        let broken = || failure(code::INTERNAL, "The query service sent an unexpected response");
         while let Some(piece) = self.answer.next_piece() {
             let mut text = str::from_utf8(&piece).map_err(|_| broken())?;
             if !self.has_begun {
@@ -250,10 +257,10 @@ fn rows_of(text: &str) -> Option<(Vec<String>, Option<&str>)> {
 /// Returns the first error in the text after the rows of an answer.
 fn refusal(tail: &str) -> Option<Failure> {
     let members = format!("{{{}", tail.trim_start().strip_prefix(',').unwrap_or("}"));
-    let Ok(told) = serde_json::from_str::<Value>(&members) else {
+    let Ok(answer) = serde_json::from_str::<Value>(&members) else {
         return Some(failure(code::INTERNAL, "The query service ends its answer too early"));
     };
-    let error = told["errors"].get(0)?;
+    let error = answer["errors"].get(0)?;
     let mut message = error["msg"].as_str().unwrap_or_default().to_owned();
     // The exception of a JavaScript function comes with the error; only its message is passed on.
     if let Some(thrown) = error["reason"]["details"].get("Exception") {

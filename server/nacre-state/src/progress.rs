@@ -2,12 +2,12 @@
 //! over.
 //!
 //! ```text
-//! node that serves it:  Track   7 ── a, b set ── 8 ── a fired ── 9        (the last steps, and all timers)
-//! node that follows:    at 8 ─► Share { since: 8, timers: [a: none], at 9 }
-//!                       at 3 ─► Share { since: none, … } pages of all timers, then the changes since
+//! node that serves it:  ProgressLog   7 ── a, b set ── 8 ── a fired ── 9        (the last steps, and all timers)
+//! node that follows:    at 8 ─► ProgressDelta { since: 8, timers: [a: none], at 9 }
+//!                       at 3 ─► ProgressDelta { since: none, … } pages of all timers, then the changes since
 //! ```
 //!
-//! Invariants: a [`Moment`] identifies one state of one vBucket's timers and position, even after losses; a node at a
+//! Invariants: a [`ProgressStamp`] identifies one state of one vBucket's timers and position, even after losses; a node at a
 //! moment has all timers of that moment, so that a position is never known without the timers set before it.
 
 use crate::Timer;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub struct Moment {
+pub struct ProgressStamp {
     /// The term under which the node served the vBucket.
     pub term: u64,
     /// When the node began to serve, by its clock. After a power cut the node may have lost commits that others have.
@@ -29,32 +29,32 @@ pub struct Moment {
     pub count: u64,
 }
 
-impl Moment {
+impl ProgressStamp {
     /// Returns the first moment of a node that begins to serve under `term` at `begun`, given the last known moment.
     #[must_use]
-    pub fn begin(self, term: u64, begun: u64) -> Moment {
+    pub fn begin(self, term: u64, begun: u64) -> ProgressStamp {
         let term = term.max(self.term);
         let begun = if term == self.term { begun.max(self.begun + 1) } else { begun };
-        Moment { term, begun, count: 0 }
+        ProgressStamp { term, begun, count: 0 }
     }
 
     /// Returns the next moment.
     #[must_use]
-    pub fn next(self) -> Moment {
-        Moment { count: self.count + 1, ..self }
+    pub fn next(self) -> ProgressStamp {
+        ProgressStamp { count: self.count + 1, ..self }
     }
 
     /// Returns true if both moments are of the same node without an interruption.
-    fn is_beside(self, other: Moment) -> bool {
+    fn is_beside(self, other: ProgressStamp) -> bool {
         (self.term, self.begun) == (other.term, other.begun)
     }
 }
 
 /// The progress in a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct VbucketProgress {
     /// Identifies the state of the vBucket's timers.
-    pub moment: Moment,
+    pub moment: ProgressStamp,
     /// Position of the feed.
     pub point: ResumePoint,
 }
@@ -64,9 +64,9 @@ pub type TimerChanges = Vec<(String, Option<Timer>)>;
 
 /// A message to a follower of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Share {
+pub struct ProgressDelta {
     /// Base of a delta; `None` means this is a page of a full copy.
-    pub since: Option<Moment>,
+    pub since: Option<ProgressStamp>,
     /// The last name before this page; `None` for the first page.
     pub after: Option<String>,
     /// The timers.
@@ -74,10 +74,10 @@ pub struct Share {
     /// True if more timers follow.
     pub has_more: bool,
     /// The progress after the delta, or the progress when the page was read.
-    pub standing: Standing,
+    pub standing: VbucketProgress,
 }
 
-impl Share {
+impl ProgressDelta {
     /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let timers = self.timers.iter().map(|(name, timer)| bytes(name, timer.as_ref()));
@@ -87,33 +87,33 @@ impl Share {
 
 /// A commit.
 struct Step {
-    standing: Standing,
+    standing: VbucketProgress,
     timers: Vec<(Arc<str>, Option<Arc<Timer>>)>,
 }
 
 /// The progress of a vBucket on the node that serves it, and the last commits.
 #[derive(Default)]
-pub struct Track {
+pub struct ProgressLog {
     /// The current progress.
-    pub standing: Standing,
+    pub standing: VbucketProgress,
     /// The moment before the first step.
-    floor: Moment,
+    floor: ProgressStamp,
     steps: VecDeque<Step>,
 }
 
 /// Approximate size of a step without its timers.
 const STEP_BYTES: usize = 96;
 
-impl Track {
+impl ProgressLog {
     /// Creates the track of a node at this progress, without earlier steps.
-    pub fn at(standing: Standing) -> Track {
-        Track { standing, floor: standing.moment, steps: VecDeque::new() }
+    pub fn at(standing: VbucketProgress) -> ProgressLog {
+        ProgressLog { standing, floor: standing.moment, steps: VecDeque::new() }
     }
 
     /// Adds a commit. Returns the bytes kept for it.
     pub fn push(
         &mut self,
-        standing: Standing,
+        standing: VbucketProgress,
         timers: Vec<(Arc<str>, Option<Arc<Timer>>)>,
     ) -> usize {
         self.standing = standing;
@@ -130,18 +130,18 @@ impl Track {
 
     /// Drops all steps.
     pub fn trim(&mut self) {
-        *self = Track::at(self.standing);
+        *self = ProgressLog::at(self.standing);
     }
 
     /// Returns the first changes since a moment, limited to `bytes_max`; `None` when they are no longer known.
-    pub fn changes(&self, since: Moment, bytes_max: usize) -> Option<Share> {
+    pub fn changes(&self, since: ProgressStamp, bytes_max: usize) -> Option<ProgressDelta> {
         let newest = self.standing.moment;
         let is_known = since == self.floor
             || since.is_beside(newest) && self.floor <= since && since <= newest;
         if !is_known {
             return None;
         }
-        let mut told = BTreeMap::new();
+        let mut changed = BTreeMap::new();
         let (mut size, mut standing) = (0, self.standing);
         let steps = self.steps.iter().filter(|step| step.standing.moment > since);
         for (number, step) in steps.enumerate() {
@@ -152,15 +152,15 @@ impl Track {
             }
             size += of_step;
             standing = step.standing;
-            told.extend(step.timers.iter().map(|(name, timer)| (name, timer)));
+            changed.extend(step.timers.iter().map(|(name, timer)| (name, timer)));
         }
         let timer = |(name, timer): (&Arc<str>, &Option<Arc<Timer>>)| {
             (name.to_string(), timer.as_deref().cloned())
         };
-        Some(Share {
+        Some(ProgressDelta {
             since: Some(since),
             after: None,
-            timers: told.into_iter().map(timer).collect(),
+            timers: changed.into_iter().map(timer).collect(),
             has_more: standing != self.standing,
             standing,
         })
@@ -172,8 +172,8 @@ impl Track {
         after: Option<String>,
         timers: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Timer>)>,
         bytes_max: usize,
-    ) -> Share {
-        let mut share = Share {
+    ) -> ProgressDelta {
+        let mut share = ProgressDelta {
             since: None,
             after,
             timers: Vec::new(),
@@ -198,32 +198,32 @@ fn bytes(name: &str, timer: Option<&Timer>) -> usize {
 }
 
 /// The position of a follower: its moment, and the last name received if a full copy is in progress.
-pub type Lacking = (Moment, Option<String>);
+pub type FollowerPosition = (ProgressStamp, Option<String>);
 
 /// A full copy of a vBucket's timers to a follower, in progress.
 #[derive(Default)]
-pub struct Copying {
+pub struct TimerCopy {
     /// The pages received, whose timers are of that moment or later.
     whole: Option<Whole>,
 }
 
 struct Whole {
-    standing: Standing,
+    standing: VbucketProgress,
     timers: BTreeMap<String, Timer>,
     /// The last name received, if more follow.
     next: Option<String>,
     /// The moment from which all received pages are consistent.
-    holds_at: Moment,
+    holds_at: ProgressStamp,
 }
 
-impl Copying {
+impl TimerCopy {
     /// Returns true if no copy is in progress.
     pub fn is_idle(&self) -> bool {
         self.whole.is_none()
     }
 
     /// Returns the request for the next message, given the own progress.
-    pub fn lacks(&self, own: Moment) -> Lacking {
+    pub fn position(&self, own: ProgressStamp) -> FollowerPosition {
         match &self.whole {
             Some(whole) => (whole.standing.moment, whole.next.clone()),
             None => (own, None),
@@ -231,12 +231,16 @@ impl Copying {
     }
 
     /// Applies a message at the progress `own`. Returns the new progress with the changes, or with all timers.
-    pub fn take(&mut self, own: Moment, share: Share) -> Option<(Standing, TimerChanges, bool)> {
-        let Share { since, after, timers, has_more, standing } = share;
+    pub fn take(
+        &mut self,
+        own: ProgressStamp,
+        share: ProgressDelta,
+    ) -> Option<(VbucketProgress, TimerChanges, bool)> {
+        let ProgressDelta { since, after, timers, has_more, standing } = share;
         match (since, &mut self.whole) {
             (Some(since), None) => {
-                let leads_on = since == own && standing.moment > own;
-                return leads_on.then_some((standing, timers, false));
+                let continues = since == own && standing.moment > own;
+                return continues.then_some((standing, timers, false));
             }
             (Some(since), Some(whole))
                 if since == whole.standing.moment && since.is_beside(standing.moment) =>
@@ -288,22 +292,27 @@ mod tests {
 
     /// Serves a vBucket, and records its timers at each moment.
     struct Source {
-        track: Track,
+        track: ProgressLog,
         timers: BTreeMap<Arc<str>, Arc<Timer>>,
-        past: BTreeMap<Moment, BTreeMap<String, Timer>>,
+        past: BTreeMap<ProgressStamp, BTreeMap<String, Timer>>,
     }
 
     impl Source {
-        fn new(from: Standing, timers: &BTreeMap<String, Timer>, term: u64, begun: u64) -> Source {
+        fn new(
+            from: VbucketProgress,
+            timers: &BTreeMap<String, Timer>,
+            term: u64,
+            begun: u64,
+        ) -> Source {
             let timers = timers.iter();
             let timers = timers.map(|(name, timer)| (name.as_str().into(), timer.clone().into()));
-            let (track, past) = (Track::at(from), BTreeMap::new());
+            let (track, past) = (ProgressLog::at(from), BTreeMap::new());
             let mut source = Source { track, timers: timers.collect(), past };
             source.step(from.moment.begin(term, begun), &[]);
             source
         }
 
-        fn step(&mut self, moment: Moment, changes: &[(&str, Option<u64>)]) {
+        fn step(&mut self, moment: ProgressStamp, changes: &[(&str, Option<u64>)]) {
             let timer = |due_us| Arc::new(Timer { due_us, payload: vec![0; 40] });
             let changes: Vec<(Arc<str>, _)> =
                 changes.iter().map(|(name, due)| (Arc::from(*name), due.map(timer))).collect();
@@ -314,7 +323,7 @@ mod tests {
                 }
             }
             let point = ResumePoint { seqno: Seqno(moment.count), ..Default::default() };
-            self.track.push(Standing { moment, point }, changes);
+            self.track.push(VbucketProgress { moment, point }, changes);
             let timers = self.timers.iter();
             let timers = timers.map(|(name, timer)| (name.to_string(), (**timer).clone()));
             self.past.insert(moment, timers.collect());
@@ -324,7 +333,7 @@ mod tests {
             self.step(self.track.standing.moment.next(), changes);
         }
 
-        fn share(&self, (since, after): Lacking, bytes_max: usize) -> Share {
+        fn share(&self, (since, after): FollowerPosition, bytes_max: usize) -> ProgressDelta {
             let changes = self.track.changes(since, bytes_max).filter(|_| after.is_none());
             let name = after.clone();
             let is_after = |(other, _): &(&Arc<str>, &Arc<Timer>)| {
@@ -338,16 +347,16 @@ mod tests {
 
     #[derive(Default)]
     struct Follower {
-        standing: Standing,
+        standing: VbucketProgress,
         timers: BTreeMap<String, Timer>,
-        copying: Copying,
+        copying: TimerCopy,
     }
 
     impl Follower {
         /// Requests one message. A completed copy must have the timers of its moment.
         fn ask(&mut self, source: &Source, bytes_max: usize) {
             let own = self.standing.moment;
-            let share = source.share(self.copying.lacks(own), bytes_max);
+            let share = source.share(self.copying.position(own), bytes_max);
             let Some((standing, timers, is_whole)) = self.copying.take(own, share) else { return };
             if is_whole {
                 self.timers.clear();
@@ -364,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_has_the_timers_of_the_version_that_it_stands_at() {
+    fn a_follower_has_the_timers_of_its_version() {
         for (seed, bytes_max) in [(1, 1), (2, 100), (3, 300), (4, 1 << 20)] {
             let mut random: u64 = seed;
             let mut roll = |sides: u64| {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 (random >> 33) % sides
             };
-            let mut source = Source::new(Standing::default(), &BTreeMap::new(), 1, 10);
+            let mut source = Source::new(VbucketProgress::default(), &BTreeMap::new(), 1, 10);
             let (mut follower, mut began) = (Follower::default(), 10);
             let mut reached = 0;
             for _ in 0..5000 {
@@ -388,7 +397,8 @@ mod tests {
                             0 => Source::new(follower.standing, &follower.timers, began, began),
                             _ => {
                                 let (moment, timers) = source.past.iter().next().unwrap();
-                                let from = Standing { moment: *moment, ..Default::default() };
+                                let from =
+                                    VbucketProgress { moment: *moment, ..Default::default() };
                                 let term = source.track.standing.moment.term;
                                 Source::new(from, timers, term, began)
                             }
@@ -408,8 +418,8 @@ mod tests {
     }
 
     #[test]
-    fn versions_only_grow_whoever_serves() {
-        let moment = Moment { term: 3, begun: 50, count: 7 };
+    fn versions_only_grow_on_any_serving_node() {
+        let moment = ProgressStamp { term: 3, begun: 50, count: 7 };
         let next = [
             moment.next(),
             moment.begin(3, 40),
@@ -423,7 +433,7 @@ mod tests {
 
     #[test]
     fn places_alone_are_one_step() {
-        let mut source = Source::new(Standing::default(), &BTreeMap::new(), 1, 1);
+        let mut source = Source::new(VbucketProgress::default(), &BTreeMap::new(), 1, 1);
         let first = source.track.standing.moment;
         (0..100).for_each(|_| source.commit(&[]));
         assert_eq!(source.track.steps.len(), 1);

@@ -3,12 +3,12 @@
 /// Random numbers that need not be unpredictable, but distribute load. Source: SplitMix64, Steele, Lea and Flood,
 /// 2014.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Chance(u64);
+pub struct Random(u64);
 
-impl Chance {
+impl Random {
     /// Creates a generator; equal seeds give equal numbers.
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed)
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
     }
 
     /// Returns the next number, at least 0 and less than 1.

@@ -4,7 +4,7 @@
 use super::failure::{code, failure};
 use super::session::Session;
 use super::transaction::{
-    Attempt, Changes, Durability, Mark, Stored, Takeover, Transaction, timeout_of, told,
+    Attempt, Changes, Durability, Mark, Stored, Takeover, Transaction, failure_of, timeout_of,
 };
 use crate::NodeQueries;
 use nacre_auth::Privilege;
@@ -21,7 +21,7 @@ use std::time::Duration;
 const STEP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A transaction in use by a request.
-pub struct Joined {
+pub struct JoinedTransaction {
     transaction: Box<Transaction>,
     /// Position in the undo log at the beginning of the request.
     mark: Mark,
@@ -76,7 +76,7 @@ impl Session {
         Ok(String::new())
     }
 
-    fn joined<T>(&self, change: impl FnOnce(&mut Joined) -> T) -> Result<T, Failure> {
+    fn joined<T>(&self, change: impl FnOnce(&mut JoinedTransaction) -> T) -> Result<T, Failure> {
         self.transaction.lock().as_mut().map(change).ok_or_else(outside)
     }
 
@@ -95,13 +95,16 @@ impl Session {
             now,
         )?;
         let mark = transaction.changes.mark();
-        *self.transaction.lock() = Some(Joined { transaction, mark });
+        *self.transaction.lock() = Some(JoinedTransaction { transaction, mark });
         Ok(())
     }
 
     /// Returns the transaction to the node. The request's changes are undone unless `keep` is true.
     pub(super) fn leave(&self, keep: bool) {
-        let Some(Joined { mut transaction, mark }) = self.transaction.lock().take() else { return };
+        let Some(JoinedTransaction { mut transaction, mark }) = self.transaction.lock().take()
+        else {
+            return;
+        };
         if !keep {
             transaction.changes.back_to(mark);
         }
@@ -113,10 +116,12 @@ impl Session {
             |why: String| failure(code::BEGIN, format!("Start Transaction statement error: {why}"));
         let durability = Durability::of_name(&settings.durability);
         let durability = durability
-            .ok_or_else(|| refuse(format!("there is no durability {}", settings.durability)))?;
+            .ok_or_else(|| refuse(format!("unknown durability level {}", settings.durability)))?;
         let records = match settings.records.as_str() {
             "" => None,
-            path => Some(keyspace_of(path).ok_or_else(|| refuse(format!("{path} is no path")))?),
+            path => Some(
+                keyspace_of(path).ok_or_else(|| refuse(format!("{path} is not a valid path")))?,
+            ),
         };
         let handed = match settings.staged.as_str() {
             "" => None,
@@ -186,7 +191,7 @@ impl Session {
                 }
                 Ok(())
             }
-            Err(stopped) => Err(told(stopped)),
+            Err(stopped) => Err(failure_of(stopped)),
         }
     }
 
