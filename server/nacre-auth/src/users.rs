@@ -30,8 +30,8 @@ pub fn backup_password(secret: &str) -> String {
     derived_password(secret, b"backup")
 }
 
-fn derived_password(secret: &str, use_: &[u8]) -> String {
-    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[use_]);
+fn derived_password(secret: &str, purpose: &[u8]) -> String {
+    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[purpose]);
     derived.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
