@@ -270,7 +270,7 @@ class _Kv:
         if found is None:
             value, flags = initial or 0, 0
         elif not found.body.isdigit():
-            raise _refused("Invalid", "it is no counter")
+            raise _refused("Invalid", "it is not a counter")
         else:
             value, flags, expiry = max(int(found.body) + delta, 0), found.flags, found.expiry
         content = _Content(str(value).encode(), flags, expiry)

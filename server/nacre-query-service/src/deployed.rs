@@ -47,6 +47,6 @@ pub(super) fn call(
     let result = caller.call(function, &arguments, queries, left).map_err(failed)?;
     match serde_json::from_str::<&RawValue>(&result) {
         Ok(value) => Ok(format!("{{\"value\":{value}}}")),
-        Err(error) => Err(failed(format!("its result is no JSON: {error}"))),
+        Err(error) => Err(failed(format!("its result is not JSON: {error}"))),
     }
 }

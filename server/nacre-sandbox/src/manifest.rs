@@ -319,7 +319,7 @@ impl Manifest {
             }
             _ if let Some(name) = manifest.modules.iter().find(|name| !is_module(name)) => {
                 wrong(&format!(
-                    "{name:?} in `modules` is no file beside plugin.toml or below, such as \"lib/dates.js\""
+                    "{name:?} in `modules` is not a file next to or below plugin.toml, such as \"lib/dates.js\""
                 ))
             }
             _ if manifest.events.old && manifest.world == World::IndexType => wrong(

@@ -165,7 +165,7 @@ impl Stage {
                 let result = functions.call(name, &arguments).map_err(|error| error.to_string())?;
                 let result = serde_json::from_str(&result);
                 actual.result =
-                    Some(result.map_err(|error| format!("its result is no JSON: {error}"))?);
+                    Some(result.map_err(|error| format!("its result is not JSON: {error}"))?);
                 Ok(())
             }
             (Stage::Resolver(resolver), None, Some(local), Some(remote)) => {

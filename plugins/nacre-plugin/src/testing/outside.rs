@@ -135,7 +135,7 @@ pub(crate) fn counter(
     let (value, flags, expiry) = match (get(keyspace, key), initial) {
         (Ok(found), _) => {
             let value = std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
-            let value: u64 = value.ok_or_else(|| kv::Error::Invalid("it is no counter".into()))?;
+            let value: u64 = value.ok_or_else(|| kv::Error::Invalid("it is not a counter".into()))?;
             (value.saturating_add_signed(delta), found.flags, found.expiry)
         }
         (Err(kv::Error::NotFound), Some(initial)) => (initial, 0, expiry),
@@ -260,7 +260,7 @@ pub(crate) fn mutate_in_any(
 
 pub(crate) fn begin_turn(index: u32) {
     with(|outside| {
-        assert!(outside.turn < Some(index), "an item began out of turn");
+        assert!(outside.turn < Some(index), "an item began out of order");
         (outside.turn, outside.passed_ms) = (Some(index), 0);
     });
 }

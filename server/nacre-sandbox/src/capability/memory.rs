@@ -140,7 +140,7 @@ impl MemoryDocuments {
                 let value =
                     std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
                 let value: u64 =
-                    value.ok_or_else(|| KvError::Invalid("it is no counter".into()))?;
+                    value.ok_or_else(|| KvError::Invalid("it is not a counter".into()))?;
                 (value.saturating_add_signed(delta), found.flags, found.expiry)
             }
             (Err(KvError::NotFound), Some(initial)) => (initial, 0, expiry),

@@ -18,7 +18,7 @@ fn an_import_that_is_not_granted_is_refused_by_name() {
 #[test]
 fn what_is_no_service_is_refused() {
     let refusal = |bytes: &[u8]| host().compile(bytes).unwrap_err().to_string();
-    insta::assert_snapshot!(refusal(b"not wasm"), @"not a plugin: it is no WebAssembly");
+    insta::assert_snapshot!(refusal(b"not wasm"), @"not a plugin: it is not WebAssembly");
     insta::assert_snapshot!(
         refusal(&wat::parse_str("(module)").unwrap()),
         @"not a plugin: it is a core module; `nacre plugin build` makes a component of one"

@@ -135,7 +135,7 @@ fn a_function_that_ends_badly_fails_its_query_alone() {
         ("loop", "stopped after 50 ms"),
         ("trap", "on purpose"),
         ("grow", "needs more than 8388608 bytes of memory"),
-        ("words", "its result is no JSON"),
+        ("words", "its result is not JSON"),
     ] {
         let answer = query(&server, &format!("EXECUTE FUNCTION f_{name}()"));
         assert!(exception(&answer).contains(why), "{name}: {answer}");
@@ -178,7 +178,7 @@ fn what_functions_have_no_use_for_is_refused_with_a_reason() {
     for (more, why) in [
         (json!({"bucket": BUCKET}), "belongs to no bucket"),
         (json!({"scope": "s"}), "name that as well"),
-        (json!({"since": "now"}), "begins nowhere"),
+        (json!({"since": "now"}), "leave out where to begin"),
         (json!({"grants": {"http-out": ["example.com"]}}), "granted nothing else"),
         (json!({"version": "asks"}), "granted nothing else"),
     ] {

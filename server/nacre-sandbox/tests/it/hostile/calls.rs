@@ -34,7 +34,7 @@ fn storm(call: &str) -> Module {
 
 #[test]
 fn items_begin_once_each_in_their_order() {
-    let turn = "an item began out of turn";
+    let turn = "an item began out of order";
     let begin = |index: &str| format!("(call $begin (i32.const {index}))");
     let twice = calling(&[begin("0"), begin("0")].concat());
     let init = m().imports().body("init", format!("{} i32.const 1024", begin("0")));
