@@ -81,7 +81,8 @@ impl Place {
         let path = collection
             .split_once('.')
             .filter(|(scope, name)| !scope.is_empty() && !name.is_empty() && !name.contains('.'));
-        let (scope, name) = path.ok_or_else(|| format!("{collection:?} is no scope.collection"))?;
+        let (scope, name) =
+            path.ok_or_else(|| format!("{collection:?} is not of the form scope.collection"))?;
         if scope == "_system" {
             return Err("the scope _system cannot have a log".to_owned());
         }
@@ -110,7 +111,7 @@ impl LogRules {
         }
         const FIELDS: [&str; 4] = ["bucket", "collection", "loggingRules", "disabled"];
         if let Some(unknown) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            return Err(format!("{unknown:?} is no field of it"));
+            return Err(format!("{unknown:?} is not one of its fields"));
         }
         let default = Place::read(&given)?;
         let rules = match given.get("loggingRules") {
@@ -445,9 +446,9 @@ mod tests {
     fn what_cannot_be_is_named() {
         for (text, reason) in [
             (r#"{"bucket":"b"}"#, "collection is missing"),
-            (r#"{"bucket":"b","collection":"x"}"#, r#""x" is no scope.collection"#),
+            (r#"{"bucket":"b","collection":"x"}"#, r#""x" is not of the form scope.collection"#),
             (r#"{"bucket":"b","collection":"_system.x"}"#, "the scope _system cannot have a log"),
-            (r#"{"bucket":"b","collection":"s.c","x":1}"#, r#""x" is no field of it"#),
+            (r#"{"bucket":"b","collection":"s.c","x":1}"#, r#""x" is not one of its fields"#),
             (
                 r#"{"bucket":"b","collection":"s.c","loggingRules":{"a.b.c":null}}"#,
                 r#""a.b.c" is neither a scope nor a scope.collection"#,

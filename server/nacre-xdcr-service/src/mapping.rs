@@ -63,7 +63,7 @@ impl Mapped {
     }
 
     /// Returns true if `other` sends every document to the same collections.
-    pub fn goes_like(&self, other: &Mapped) -> bool {
+    pub fn has_same_targets(&self, other: &Mapped) -> bool {
         self.named == other.named && self.migrated == other.migrated
     }
 
