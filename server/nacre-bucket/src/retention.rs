@@ -38,7 +38,7 @@ pub(crate) struct Retention {
 
 impl Retention {
     /// Applies the limits of a bucket. Called every two seconds.
-    pub fn look(&mut self, bucket: &Bucket, now: Now) {
+    pub fn apply_limits(&mut self, bucket: &Bucket, now: Now) {
         let Some(limits) = bucket.history_limits() else {
             self.marks.clear();
             return;

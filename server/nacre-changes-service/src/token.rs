@@ -288,10 +288,10 @@ impl Token {
     ) -> Result<&BTreeMap<Vbid, ResumePoint>, Gone> {
         let count = bucket.vbucket_count();
         if self.bucket != bucket.uuid || self.points.keys().any(|vbid| vbid.0 >= count) {
-            return Err(Gone("it is one of another bucket".into()));
+            return Err(Gone("it belongs to another bucket".into()));
         }
         if self.collection != collection {
-            return Err(Gone("it is one of another collection".into()));
+            return Err(Gone("it belongs to another collection".into()));
         }
         Ok(&self.points)
     }

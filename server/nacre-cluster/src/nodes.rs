@@ -87,7 +87,7 @@ impl Cluster {
             let stays = node.has_data() == services.contains(&ServiceName::DATA);
             if !stays && node.membership != Membership::Added {
                 return Err(refused_services(
-                    "a node that is in the cluster has kv, or has it not, until it leaves",
+                    "kv cannot be added to or taken from a node of the cluster: remove the node first",
                 ));
             }
         }

@@ -79,7 +79,7 @@ pub(crate) struct Outlet {
     /// The end of the last announced snapshot.
     announced: Option<Seqno>,
     /// The last seqno that the consumer was informed of.
-    told: Seqno,
+    last_sent: Seqno,
     /// The last seqno that was read.
     position: Seqno,
     /// The purge seqno up to which the consumer has missed no deletion and will miss none, although its position may be
@@ -93,8 +93,8 @@ impl Outlet {
     pub fn new(wanted: Wanted, from: ResumePoint, purged: Seqno) -> Outlet {
         let complete = from.seqno == from.snapshot_end;
         let resumed = Some(if complete { from.seqno } else { from.snapshot_start });
-        let (told, position) = (from.seqno, from.seqno);
-        Outlet { wanted, resumed, announced: None, told, position, purged }
+        let (last_sent, position) = (from.seqno, from.seqno);
+        Outlet { wanted, resumed, announced: None, last_sent, position, purged }
     }
 
     /// Returns the consumer's request with the current interest.
@@ -128,12 +128,12 @@ impl Outlet {
 
     /// Appends the messages of a portion. `purged` is the purge seqno when the portion was read, or when its scan
     /// began.
-    pub fn tell(
+    pub fn append(
         &mut self,
         portion: Portion,
         origin: Origin,
         purged: Seqno,
-        mut say: impl FnMut(Message),
+        mut emit: impl FnMut(Message),
     ) {
         self.note_purged(origin == Origin::Disk && !portion.is_history, purged);
         let ResumePoint { seqno, snapshot_start, snapshot_end, .. } = portion.position;
@@ -152,7 +152,7 @@ impl Outlet {
         let last = shown.last().map(|document| document.meta.seqno);
         let reached = seqno.min(self.wanted.end);
         let ends = seqno == snapshot_end || reached == self.wanted.end;
-        let lags = ends && self.wanted.advances && last.unwrap_or(self.told) < reached;
+        let lags = ends && self.wanted.advances && last.unwrap_or(self.last_sent) < reached;
         if last.is_none() && !lags {
             return;
         }
@@ -165,13 +165,13 @@ impl Outlet {
                 Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
                 _ => snapshot_end,
             };
-            say(Message::Snapshot { start, end, origin, is_history, purged: self.purged });
+            emit(Message::Snapshot { start, end, origin, is_history, purged: self.purged });
         }
-        shown.into_iter().for_each(|document| say(Message::Document(document)));
+        shown.into_iter().for_each(|document| emit(Message::Document(document)));
         if lags {
-            say(Message::Advanced(reached));
+            emit(Message::Advanced(reached));
         }
-        self.told = if lags { reached } else { last.unwrap_or(self.told) };
+        self.last_sent = if lags { reached } else { last.unwrap_or(self.last_sent) };
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
 
     fn told(outlet: &mut Outlet, portion: Portion, origin: Origin) -> String {
         let mut said = Vec::new();
-        outlet.tell(portion, origin, Seqno::ZERO, |message| {
+        outlet.append(portion, origin, Seqno::ZERO, |message| {
             said.push(match message {
                 Message::Snapshot { start, end, .. } => format!("{start}..{end}"),
                 Message::Document(document) => format!("@{}", document.meta.seqno),
@@ -311,11 +311,16 @@ mod tests {
         let mut outlet = Outlet::new(wanted, from, Seqno(purged));
         let mut named = Vec::new();
         for &(origin, start, end, purged) in portions {
-            outlet.tell(portion(&[(0, end)], end, start, end), origin, Seqno(purged), |message| {
-                if let Message::Snapshot { purged, .. } = message {
-                    named.push(purged.0);
-                }
-            });
+            outlet.append(
+                portion(&[(0, end)], end, start, end),
+                origin,
+                Seqno(purged),
+                |message| {
+                    if let Message::Snapshot { purged, .. } = message {
+                        named.push(purged.0);
+                    }
+                },
+            );
         }
         named
     }
@@ -340,7 +345,7 @@ mod tests {
         let mut all = outlet(Interest::Everything, u64::MAX, true);
         let history = Portion { is_history: true, ..portion(&[(0, 5)], 5, 1, 9) };
         let mut named = None;
-        all.tell(history, Disk, Seqno(8), |message| {
+        all.append(history, Disk, Seqno(8), |message| {
             if let Message::Snapshot { purged, .. } = message {
                 named = Some(purged);
             }

@@ -170,7 +170,7 @@ impl SealedSpace {
         self.key.open_value(&self.name, row, sealed).ok_or_else(|| Error::Damaged {
             path: self.key.path.clone(),
             what: format!(
-                "it is not the key of the space {}, or a row of that is damaged",
+                "it is not the key of the space {}, or a row of that space is damaged",
                 self.name
             ),
         })

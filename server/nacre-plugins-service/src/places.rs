@@ -262,7 +262,7 @@ impl Copier {
             drop(tell.send(answer));
             signal.wake();
         });
-        node.ask_then(to, &question, PATIENCE, tell);
+        node.ask_with_callback(to, &question, PATIENCE, tell);
         self.asked = Some((to, PendingReply::new(told)));
         Ok(())
     }

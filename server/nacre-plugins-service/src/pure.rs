@@ -290,7 +290,7 @@ impl Resolve for Deployed {
         })
     }
 
-    fn reproach(&self, key: &[u8], reason: &str) {
+    fn record_failure(&self, key: &[u8], reason: &str) {
         if let Some(pure) = self.pure() {
             pure.blame(&String::from_utf8_lossy(key), reason);
         }

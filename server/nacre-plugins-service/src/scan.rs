@@ -125,7 +125,7 @@ fn page_of_all(
     let page = |reply| match reply {
         Ok(PluginReply::Page(page)) => Ok(page),
         Err(PeerFailure { message, .. }) => Err(Missing::Failed(message)),
-        _ => Err(Missing::Failed("a node answers something else".into())),
+        _ => Err(Missing::Failed("a node has sent an unexpected answer".into())),
     };
     let parts = gathered.into_iter().map(|part| page(part.reply));
     scan.merge(parts.collect::<Result<_, _>>()?).map_err(Missing::Failed)

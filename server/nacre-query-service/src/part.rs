@@ -362,5 +362,5 @@ fn rest_of(after: &Place, span: &Span, reverse: bool) -> Span {
 
 /// Returns the failure of a reply of the wrong kind.
 pub(super) fn unexpected() -> Failure {
-    failure(code::INTERNAL, "a node answers something else")
+    failure(code::INTERNAL, "a node has sent an unexpected answer")
 }

@@ -149,7 +149,7 @@ impl Source<'_> {
             match told.reply {
                 Ok(QueryReply::Ends(told)) => ends.extend(told),
                 Err(failure) => return Err(failure.into()),
-                _ => return Err(failure(code::INTERNAL, "a node answers something else")),
+                _ => return Err(failure(code::INTERNAL, "a node has sent an unexpected answer")),
             }
         }
         parts.iter_mut().for_each(|part| part.ends.clone_from(&ends));

@@ -169,7 +169,7 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
             let list = list.ok_or_else(|| invalid(field, "Invalid array"))?;
             match list.iter().find(|url| origin(url).is_none()) {
                 Some(url) => {
-                    let reason = format!("{url} is no URL of the form https://host/path");
+                    let reason = format!("{url} is not a URL of the form https://host/path");
                     Err(invalid(field, reason))
                 }
                 None => Ok(list),
@@ -214,7 +214,7 @@ fn query(call: &Call) -> Value {
 
 fn set_query(call: &Call) -> Result<Reply, Reply> {
     let settings = query(call);
-    confirm(call, &settings, "Each request says what differs for it.").map(|_| ok(&settings))
+    confirm(call, &settings, "Requests set their own options.").map(|_| ok(&settings))
 }
 
 fn saslauthd() -> Value {

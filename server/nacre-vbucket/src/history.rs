@@ -27,7 +27,7 @@ impl Retention {
     }
 
     /// Returns the retention for a history that starts again, with the same wanted collections.
-    pub fn begun_anew(&self) -> Retention {
+    pub fn restarted(&self) -> Retention {
         Retention { start: None, collections: Arc::default(), ..self.clone() }
     }
 

@@ -71,7 +71,7 @@ impl Vbucket {
     pub fn makes_history(&self) -> bool {
         match self.state {
             VbState::Active => true,
-            VbState::Pending => self.doubted.is_none(),
+            VbState::Pending => self.in_doubt_term.is_none(),
             VbState::Replica | VbState::Dead => false,
         }
     }
@@ -81,12 +81,12 @@ impl Vbucket {
     /// end of its history. Other copies may have it.
     pub fn mark_in_doubt(&mut self, term: u64) {
         self.state = VbState::Pending;
-        self.doubted = Some(term);
+        self.in_doubt_term = Some(term);
     }
 
     /// Returns the term in which the copy is [in doubt](Vbucket::mark_in_doubt), if it is.
-    pub fn doubted(&self) -> Option<u64> {
-        self.doubted
+    pub fn in_doubt_term(&self) -> Option<u64> {
+        self.in_doubt_term
     }
 
     /// Serves clients from now on, under a new branch of history. An already active copy starts a new branch too.
@@ -96,7 +96,7 @@ impl Vbucket {
         }
         self.completes_until_ns = u64::MAX;
         self.state = VbState::Active;
-        self.doubted = None;
+        self.in_doubt_term = None;
         self.term = term;
         self.received.clear();
         self.forget_all_acknowledged();
@@ -129,7 +129,7 @@ impl Vbucket {
         }
         self.record_changed |= self.state != state;
         if state != VbState::Pending {
-            self.doubted = None;
+            self.in_doubt_term = None;
         }
         self.state = state;
         self.settle_history();
@@ -156,7 +156,7 @@ impl Vbucket {
             // The store stays failed, whatever the history.
             read_only: self.read_only,
             copies: std::mem::take(&mut self.copies),
-            retention: self.retention.begun_anew(),
+            retention: self.retention.restarted(),
             checkpoint,
             ..fresh
         };

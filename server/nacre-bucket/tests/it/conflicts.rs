@@ -36,7 +36,7 @@ impl Resolve for Double {
         (self.answering.lock())(local, remote)
     }
 
-    fn reproach(&self, _: &[u8], reason: &str) {
+    fn record_failure(&self, _: &[u8], reason: &str) {
         self.reproached.lock().push(reason.to_owned());
     }
 }

@@ -21,7 +21,7 @@ fn create(node: &Arc<Node>, collection: &str, history: Option<bool>) -> Result<(
 
 fn capabilities(node: &Node) -> Vec<String> {
     let cluster = node.cluster();
-    let map = cluster_map::of_bucket(&cluster, &cluster.buckets["b"], &node.here());
+    let map = cluster_map::of_bucket(&cluster, &cluster.buckets["b"], &node.local_node());
     let capabilities = map["bucketCapabilities"].as_array().unwrap().iter();
     capabilities.map(|name| name.as_str().unwrap().to_owned()).collect()
 }

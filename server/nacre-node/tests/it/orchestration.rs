@@ -126,7 +126,7 @@ fn a_lease_that_a_process_before_has_asked_for_is_none() {
         let (at, for_ns) = (node.now().monotonic_ns, LEASE_NS);
         let (rev, fence) = (node.cluster().rev, Fence::default());
         let grant = Message::Grant { at, start, for_ns, rev, fence };
-        node.hear(NodeId(1), &postcard::to_stdvec(&grant).unwrap());
+        node.receive(NodeId(1), &postcard::to_stdvec(&grant).unwrap());
         client(&nodes).get("k").status
     };
     assert_eq!(status_after_grant(0), TEMPORARY_FAILURE);

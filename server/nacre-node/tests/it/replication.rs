@@ -539,10 +539,10 @@ fn begin_term(nodes: &Nodes, copies: &[u64], chosen: Option<Chosen>) -> u64 {
     term
 }
 
-fn doubted(nodes: &Nodes, index: usize) -> Option<u64> {
+fn in_doubt_term(nodes: &Nodes, index: usize) -> Option<u64> {
     let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
     let vbucket = bucket.vbucket(Vbid(0)).unwrap();
-    vbucket.doubted()
+    vbucket.in_doubt_term()
 }
 
 /// The state at its choice is lost: the node was killed afterwards without having stored it.
@@ -555,7 +555,7 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     nodes.kill(0);
     nodes.start(1);
     let term = begin_term(&nodes, &[2, 3], Some(chosen));
-    assert_eq!(doubted(&nodes, 1), Some(term));
+    assert_eq!(in_doubt_term(&nodes, 1), Some(term));
     let mut client = nodes.connect(1);
     assert_eq!(
         client.give(&request(0x00, b"", b"k", b"")).0,
@@ -565,7 +565,7 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     begin_term(&nodes, &[3, 2], Some(chosen));
     assert_eq!(client.resume()[0].status, 0x07);
     nodes.run();
-    assert_eq!(doubted(&nodes, 1), None);
+    assert_eq!(in_doubt_term(&nodes, 1), None);
     assert_eq!(nodes.connect(2).get("k").value, b"1");
 }
 
@@ -582,12 +582,12 @@ fn with_a_copy_in_doubt() -> Nodes {
 fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     let nodes = with_a_copy_in_doubt();
     let before = chain(&nodes).term;
-    assert_eq!(doubted(&nodes, 0), Some(before));
+    assert_eq!(in_doubt_term(&nodes, 0), Some(before));
     let term = begin_term(&nodes, &[1, 2], None);
-    assert_eq!(doubted(&nodes, 0), Some(term));
+    assert_eq!(in_doubt_term(&nodes, 0), Some(term));
     let all = Chosen { term: before, high_seqno: high_seqno(&nodes, 0).0 };
     begin_term(&nodes, &[1, 2], Some(all));
-    assert_eq!(doubted(&nodes, 0), None);
+    assert_eq!(in_doubt_term(&nodes, 0), None);
 }
 
 /// The leader is about to poll the copies. A refusal would make clients wait long before they retry.
@@ -638,7 +638,7 @@ fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
     assert!(matches!(marked, Err(Error::InDoubt { .. })), "{marked:?}");
     nodes.kill(0);
     nodes.start(0);
-    assert_eq!(doubted(&nodes, 0), Some(term));
+    assert_eq!(in_doubt_term(&nodes, 0), Some(term));
 }
 
 #[test]
@@ -924,7 +924,7 @@ fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
         let (store, home) = (nodes.worlds[1].store() as _, Home::alone(NodeId(2)));
         let bucket = Bucket::open(&config, &env, Some(store), clean, home).unwrap();
         let vbucket = bucket.vbucket(Vbid(0)).unwrap();
-        let doubted = (expected == VbState::Pending).then_some(chosen.term + 1);
-        assert_eq!((vbucket.state(), vbucket.doubted()), (expected, doubted), "{replica:?}");
+        let in_doubt = (expected == VbState::Pending).then_some(chosen.term + 1);
+        assert_eq!((vbucket.state(), vbucket.in_doubt_term()), (expected, in_doubt), "{replica:?}");
     }
 }

@@ -298,7 +298,7 @@ fn connections_end_when_their_node_has_left_the_cluster_that_knew_user_and_bucke
         let mut connection = Connection::open(&node);
         assert_eq!(connection.set("k", "1").status, 0);
         let (id, uuid, cluster) = node.new_cluster();
-        node.begin_anew(id, uuid, cluster).unwrap();
+        node.replace_cluster(id, uuid, cluster).unwrap();
         if knows_the_user {
             let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
             node.put_user(admin).unwrap();

@@ -345,7 +345,7 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
         (form(fast, PASSWORD), "s ahead of this one's"),
         ("hostname=nowhere.invalid&user=a&password=b".into(), "Failed to resolve"),
         ("hostname=0.0.0.0&user=a&password=b".into(), "is not valid"),
-        ("hostname=127.0.0.1:x&user=a&password=b".into(), "is no port"),
+        ("hostname=127.0.0.1:x&user=a&password=b".into(), "is not a port number"),
         ("hostname=127.0.0.1".into(), "user is missing"),
         (format!("{}&services=tea", form(other.port_base, PASSWORD)), "Unknown services"),
     ] {

@@ -305,7 +305,7 @@ fn a_preview_shows_the_rows_of_a_view_that_is_not_stored() {
 
     for (map, more, reason) in [
         ("function (doc) {", "", "line"),
-        (map, r#", "documents": [], "last": 3"#, "one of documents and last"),
+        (map, r#", "documents": [], "last": 3"#, "either documents or last"),
         (map, r#", "whatever": 1"#, "whatever"),
     ] {
         let refused = preview(&of(map, more));

@@ -224,7 +224,7 @@ fn a_rebalance_whose_node_is_lost_says_so_and_is_begun_again() {
     nodes[2].kill();
     nodes[0].wait_until("the rebalance fails", |node| !is_rebalancing(node));
     let said = nodes[0].json("/pools/default/rebalanceProgress")["errorMessage"].to_string();
-    let lost = format!("{} was lost meanwhile. It is begun again", nodes[2].address());
+    let lost = format!("{} was lost meanwhile. It starts again", nodes[2].address());
     assert!(said.contains(&lost), "{said}");
     let told = pending(&nodes[0]);
     assert_eq!(

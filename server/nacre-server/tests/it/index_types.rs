@@ -240,7 +240,7 @@ fn what_cannot_be_asked_or_deployed_is_refused_with_a_reason() {
     let server = start(directory.path());
     let reason = |(code, answer): (u16, Value)| (code, answer["errors"]["_"].to_string());
     for (more, words) in [
-        (json!({"bucket": null}), "has a bucket: name it"),
+        (json!({"bucket": null}), "belongs to a bucket: name the bucket"),
         (json!({"grants": {"http-out": ["h"]}}), "may log, and be granted nothing else"),
         (json!({"collection": "c"}), "a collection without its scope"),
     ] {

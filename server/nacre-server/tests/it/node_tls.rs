@@ -150,7 +150,7 @@ fn a_node_is_added_only_with_the_key_that_is_asked_for() {
     let fingerprint = other.json("/nodes/self")["fingerprint"].as_str().unwrap().to_owned();
     assert_eq!(fingerprint, Key::of_node(other.data_dir()).fingerprint());
     let (status, text) = add(&other.address(), &Key::new().fingerprint());
-    assert!(status == 400 && text.contains("another node answers there"), "{text}");
+    assert!(status == 400 && text.contains("another node answers at this address"), "{text}");
     let (status, text) = add(&other.address(), "abc");
     assert!(status == 400 && text.contains("64 hexadecimal digits"), "{text}");
     // A proxy that passes on the node's description.
@@ -160,9 +160,9 @@ fn a_node_is_added_only_with_the_key_that_is_asked_for() {
         candidate
     });
     let (status, text) = add(&format!("127.0.0.1:{port}"), "");
-    assert!(status == 400 && text.contains("has not the key that it speaks of"), "{text}");
+    assert!(status == 400 && text.contains("does not have the key that it announced"), "{text}");
     let (status, text) = add(&format!("127.0.0.1:{port}"), &fingerprint);
-    assert!(status == 400 && text.contains("another node answers there"), "{text}");
+    assert!(status == 400 && text.contains("another node answers at this address"), "{text}");
     // A copy of the data directory of a member.
     let (port, copy) =
         impostor::newcomer(Key::of_node(first.data_dir()), VERSION, |candidate| candidate);
@@ -189,7 +189,7 @@ fn a_node_joins_the_one_with_the_key_that_is_asked_for() {
         late.ask("POST", "/node/controller/doJoinCluster", &form)
     };
     let (status, text) = join(&Key::new().fingerprint());
-    assert!(status == 400 && text.contains("another node answers there"), "{text}");
+    assert!(status == 400 && text.contains("another node answers at this address"), "{text}");
     assert_eq!(join(&Key::of_node(first.data_dir()).fingerprint()).0, 200);
     late.wait_until("the cluster", |node| {
         node.json("/pools")["uuid"] == first.json("/pools")["uuid"]

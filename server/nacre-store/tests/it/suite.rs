@@ -125,7 +125,7 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
 }
 
 /// Returns the commit of a vBucket whose history was discarded.
-fn begun_anew(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
+fn restarted(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
     let mut empty = commit(3, vec![version(0, "a", "")]);
     empty.documents.clear();
     Commit { erased, ..empty }
@@ -137,7 +137,7 @@ fn a_history_that_begins_anew_may_have_lower_seqnos() {
         let first = vec![version(1, "a", "1"), version(7, "b", "1"), version(8, "c", "1")];
         store.commit(&[commit(3, first), commit(4, vec![version(9, "a", "1")])]).unwrap();
         let all = vec![erased("a", 1), erased("b", 7), erased("c", 8)];
-        store.commit(&[begun_anew(all)]).unwrap();
+        store.commit(&[restarted(all)]).unwrap();
         assert_eq!(shown(store, 3, 0), " | to 0");
         load_all(store, &mut |_, _| {}).unwrap();
         store.commit(&[commit(3, vec![version(2, "b", "2"), version(8, "a", "2")])]).unwrap();
@@ -158,7 +158,7 @@ fn a_history_that_begins_anew_leaves_no_version_behind() {
     each_with_history(|store| {
         let first = vec![version(5, "a", "1"), version(7, "a", "2"), version(8, "b", "1")];
         store.commit(&[kept(1, commit(3, first))]).unwrap();
-        store.commit(&[begun_anew(vec![erased("a", 7), erased("b", 8)])]).unwrap();
+        store.commit(&[restarted(vec![erased("a", 7), erased("b", 8)])]).unwrap();
         assert_eq!(shown_all(store, 3, 0), " | to 0, history from nowhere");
         assert_eq!(store.history(), []);
         let next = vec![version(1, "a", "3"), version(2, "a", "4")];
