@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_comes_back_elsewhere() {
+    fn a_backup_of_users_is_restored_on_another_node() {
         let backup = taken(&users());
         let mut elsewhere = Users::new([9; 32]);
         restore(&mut elsewhere, &backup, false).unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_few_lines_and_the_next_one_says_how_many_are_missing() {
+    fn a_second_has_few_lines_and_the_next_one_counts_the_missing_ones() {
         let mut lines = LogBudget::default();
         let second = 5 * SECOND_NS;
         let taken: Vec<_> = (0..12).map(|_| lines.take(second)).collect();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_took_the_time_and_marks_data_of_users() {
+    fn a_log_line_names_what_took_the_time_and_marks_user_data() {
         let line = |redact, target: &str| {
             let operation = operation(target);
             LogLine { operation: &operation, redact }.to_string()

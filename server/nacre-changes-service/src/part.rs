@@ -458,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_travels_is_what_consumers_are_told() {
+    fn changes_travel_between_nodes_as_consumers_receive_them() {
         let meta = Meta {
             seqno: Seqno(9),
             cas: Cas(8),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_passed_over_when_it_is_told() {
+    fn reassigned_vbuckets_are_ignored_in_late_answers() {
         let mut others = PeerReads::default();
         let answer = expect(&mut others, &[1, 2, 3]);
         let taken = others.take_back(|vbid, node| node == NODE && vbid == Vbid(2));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_beside_a_question_that_waits_is_not_asked_again_at_once() {
+    fn a_node_with_a_waiting_request_is_not_asked_again_at_once() {
         let mut others = PeerReads::default();
         let waits = expect(&mut others, &[1]);
         assert_eq!(others.may_ask(NODE), (true, false));

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn a_malformed_token_is_refused() {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token().to_string()).unwrap();
         for length in 0..bytes.len() {
             assert_eq!(read(&bytes[..length]), None, "{length} bytes of it");

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_named() {
+    fn a_malformed_answer_is_named() {
         let mut huge = vec![0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
         huge.extend([0; 12]);
         for (bytes, expected) in [
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_where_nobody_listens_and_one_that_is_none_are_named() {
+    fn a_refused_connection_and_an_invalid_address_are_named() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let error = noop(&free).unwrap_err().to_string();
         assert!(error.ends_with(": does a node run there?"), "{error}");

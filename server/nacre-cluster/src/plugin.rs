@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deployed_cannot_be_removed() {
+    fn deployed_packages_cannot_be_removed() {
         let mut plugins = plugins();
         let refusal = plugins.drop_package("counter", "1");
         assert_eq!(refusal, Err(Refusal::PackageInUse { deployment: "c".into() }));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_elsewhere_begins_again() {
+    fn a_deployment_that_moves_its_start_begins_again() {
         let mut plugins = plugins();
         let since_now =
             |begin: Option<&str>| Deployment { begin: begin.map(str::to_owned), ..deployment("1") };

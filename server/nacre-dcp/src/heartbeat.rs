@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_or_only_sends_is_asked_as_well() {
+    fn a_one_sided_connection_is_checked_by_heartbeats_too() {
         let mut heartbeat = Heartbeat::new(0);
         heartbeat.set_interval(Some(10 * SECOND));
         heartbeat.sent(9 * SECOND);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_consumer_does_not_see_moves_it_on_all_the_same() {
+    fn unseen_documents_advance_a_consumer_too() {
         let mut outlet = outlet(Interest::DefaultCollection, u64::MAX, true);
         let mut tell = |portion| told(&mut outlet, portion, Origin::Memory);
         assert_eq!(tell(portion(&[(0, 1), (8, 2)], 2, 1, 2)), "0..2 @1 ->2");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_told_of_unseen_seqnos_gets_snapshots_that_end_with_what_it_sees() {
+    fn a_consumer_without_seqno_advances_gets_snapshots_that_end_with_a_visible_document() {
         let mut outlet = outlet(Interest::DefaultCollection, u64::MAX, false);
         let mut tell = |portion| told(&mut outlet, portion, Origin::Memory);
         assert_eq!(tell(portion(&[(0, 1), (8, 2)], 2, 1, 2)), "0..1 @1");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_the_end_is_sent_though_the_scan_goes_on() {
+    fn nothing_beyond_the_end_is_sent_though_the_scan_continues() {
         let mut outlet = outlet(Interest::Everything, 5, true);
         let mut tell = |portion| told(&mut outlet, portion, Origin::Disk);
         assert_eq!(tell(portion(&[(0, 2), (0, 8)], 8, 1, 20)), "0..20 @2 ->5");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_stopped_within_a_snapshot_goes_on_in_it() {
+    fn a_consumer_that_stopped_within_a_snapshot_continues_in_it() {
         let wanted = Wanted {
             interest: Interest::Everything,
             end: Seqno(u64::MAX),

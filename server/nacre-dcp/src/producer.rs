@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_another_branch_is_told_to_who_follows_the_one_before() {
+    fn nothing_of_another_branch_is_sent_to_a_consumer_of_the_one_before() {
         let bucket = Bucket::new(2);
         let mut producer = Producer::default();
         for vbid in [0, 1] {
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_memory_is_read_elsewhere_a_few_scans_at_a_time() {
+    fn evicted_history_is_read_by_workers_a_few_scans_at_a_time() {
         let bucket = Bucket::new(9);
         let mut producer = Producer::default();
         for vbid in 0..9 {
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_closed_says_nothing_more() {
+    fn a_closed_stream_sends_nothing_more() {
         let bucket = Bucket::new(1);
         let mut producer = Producer::default();
         bucket.set(0, "a");
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_that_are_let_go_are_gone_on_with_by_others() {
+    fn closed_scans_are_continued_by_new_ones() {
         let bucket = Bucket::new(2);
         let mut producer = Producer::default();
         for vbid in 0..2 {

@@ -461,7 +461,7 @@ mod tests {
     /// The snapshot 1 to 5 omits `a`, which version 5 has superseded. A consumer that stopped at 3 is not consistent before it
     /// has version 5.
     #[test]
-    fn a_stream_that_goes_on_within_a_snapshot_stays_within_it() {
+    fn a_stream_that_continues_within_a_snapshot_stays_within_it() {
         let within = |seqno, snapshot_start, snapshot_end| ResumePoint {
             vb_uuid: VbUuid(5),
             seqno: Seqno(seqno),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_memory_is_passed_over_where_it_has_nothing_of_what_is_wanted() {
+    fn evicted_history_without_wanted_documents_is_skipped() {
         let mut vbucket = vbucket();
         ["a", "b"].into_iter().for_each(|key| set(&mut vbucket, key));
         vbucket.set_persisted(Seqno(2), usize::MAX);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_has_stored_is_encrypted_and_does_not_stay() {
+    fn plain_data_of_an_earlier_version_is_encrypted_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         log(folder.path())
             .open("node")

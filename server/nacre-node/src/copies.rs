@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_leader_is_taken_back_by_a_later_one_and_by_those_who_know_what_was_decided() {
+    fn a_fence_is_lifted_by_a_later_one_and_by_the_decisions_that_it_waits_for() {
         let mut cluster = cluster("c", 3);
         let rev = cluster.rev;
         let mut fenced = Fenced::default();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_followed_before_a_leader_has_said_who_is_lost() {
+    fn no_node_is_followed_before_the_first_fence_of_a_leader() {
         let [two, three, other] = [("c", 2), ("c", 3), ("d", 3)].map(|(uuid, n)| cluster(uuid, n));
         let mut fenced = Fenced::default();
         let follows = |fenced: &Fenced, cluster| !fenced.excludes(NodeId(2), cluster);

@@ -545,7 +545,7 @@ mod tests {
 
     /// couchbase-cli reads these members without checking that they exist.
     #[test]
-    fn a_task_says_what_tools_take_for_granted() {
+    fn a_task_has_the_members_that_tools_require() {
         let mut cluster = Cluster::new("c".into());
         for id in 1..=2 {
             let ports = |port| {

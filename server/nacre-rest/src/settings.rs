@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_queries_may_read_is_read_from_a_body_or_refused() {
+    fn settings_of_curl_are_read_from_a_body_or_refused() {
         let read = |text: &str| read_curl(text.as_bytes());
         let access =
             read(r#"{"all_access": false, "allowed_urls": ["https://a"], "disallowed_urls": []}"#);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_to_tick_while_no_call_runs_and_that_time_is_counted() {
+    fn no_ticks_are_needed_while_no_call_runs_and_that_time_is_counted() {
         let now_ms = Arc::new(AtomicU64::new(0));
         let clock_ms = Arc::clone(&now_ms);
         let now_ns = move || clock_ms.load(Ordering::Relaxed) * 1_000_000;

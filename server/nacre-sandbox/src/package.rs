@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_package_is_refused_with_a_reason() {
+    fn a_malformed_package_is_refused_with_a_reason() {
         assert!(Package::read(b"").unwrap_err().contains("no plugin.toml"));
         assert!(Package::read(&[7; 1024]).unwrap_err().contains("not a package"));
         let missing = Package::new(MANIFEST_TEXT.into(), BTreeMap::new()).unwrap_err();

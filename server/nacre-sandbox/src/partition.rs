@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_within_a_batch_goes_back_to_where_it_stood_before_if_history_parts_there() {
+    fn a_partition_stopped_within_a_batch_rolls_back_if_history_diverges_there() {
         let taken = |count, before| progress_of(&two_portions(), count, |_| before)[&Vbid(0)];
         let nothing = ResumePoint::default();
         assert_eq!(taken(4, nothing), point(5, 1, 20));

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hub_made_of_a_sent_version_is_taken() {
+    fn a_merge_of_the_hub_for_a_sent_version_is_taken() {
         let first = plain(10, "1");
         let sent = outgoing(&at_device(&first).document.unwrap(), &id("device")).unwrap();
         assert_eq!(step(&first, &sent), Step::Take, "its answer was lost");

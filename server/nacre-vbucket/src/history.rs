@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_history_stays_until_it_is_said_what_is_wanted() {
+    fn stored_history_stays_until_the_wanted_collections_are_known() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         grow(&mut vbucket, 5);
         vbucket.retention = Retention::starting_at(Some(Seqno(2)));

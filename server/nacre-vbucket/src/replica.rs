@@ -313,7 +313,7 @@ mod tests {
     use nacre_types::{Cas, DocKey, Meta, Now, Vbid};
 
     #[test]
-    fn a_copy_that_cannot_be_stored_cannot_be_stored_after_it_begins_anew_either() {
+    fn a_copy_that_cannot_be_stored_stays_so_after_a_restart_of_its_history() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.make_read_only();
         vbucket.clear(VbState::Replica, VbUuid(2));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_begins_anew_assigns_no_cas_of_the_one_before() {
+    fn a_restarted_history_assigns_no_cas_of_the_one_before() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.record_event(b"e", false, b"{}", Now { unix_ns: 1 << 40, monotonic_ns: 0 });
         let max_cas = vbucket.max_cas();
@@ -407,7 +407,7 @@ mod tests {
 
     /// Until the commit arrives, the prepare is the only trace on this copy of a write that may have been acknowledged.
     #[test]
-    fn a_prepare_that_has_ended_elsewhere_stays_until_its_commit_would_be_here() {
+    fn a_prepare_that_ended_on_the_active_copy_stays_until_its_commit_would_have_arrived() {
         for is_committed in [true, false] {
             let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
             vbucket.clear(VbState::Replica, VbUuid(1));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepare_that_is_under_way_elsewhere_stays() {
+    fn a_prepare_in_progress_on_the_active_copy_stays() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.clear(VbState::Replica, VbUuid(1));
         let prepare = version(CollectionId::PREPARED, 1);

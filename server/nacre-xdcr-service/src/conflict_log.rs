@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_settings_are_named() {
         for (text, reason) in [
             (r#"{"bucket":"b"}"#, "collection is missing"),
             (r#"{"bucket":"b","collection":"x"}"#, r#""x" is not of the form scope.collection"#),
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_if_it_is_whatever_the_other_cluster_says() {
+    fn a_body_is_checked_for_json_despite_the_datatype_of_the_other_cluster() {
         let path = ("logs".to_owned(), "all".to_owned());
         let mut entry = entry(false);
         let (attributes, _) = entry.conflict.target.split().unwrap();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_not_taken_for_one() {
+    fn a_malformed_uuid_is_refused() {
         assert!(is_uuid(&"a1".repeat(16)));
         for text in ["", "short", &"g".repeat(32), &"a".repeat(100)] {
             assert!(!is_uuid(text), "{text}");

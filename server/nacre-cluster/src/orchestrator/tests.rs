@@ -221,7 +221,7 @@ fn more_of_an_earlier_term_is_less_and_so_is_more_without_what_was_prepared_last
 }
 
 #[test]
-fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_that() {
+fn a_node_about_to_be_replaced_is_not_followed_before_the_outcome_is_known() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
     let lost = NodeId(3);
@@ -264,7 +264,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
 
 /// A write acknowledged by two of three copies may exist on no other copy.
 #[test]
-fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known() {
+fn a_second_silent_node_waits_until_the_failover_of_the_first_is_decided() {
     for made in [false, true] {
         let mut world = World::new(cluster(3, 2));
         world.cluster.auto_failover.count_max = 2;
@@ -292,7 +292,7 @@ fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known(
 }
 
 #[test]
-fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_ended() {
+fn no_node_is_replaced_before_all_others_have_reported_and_leases_have_ended() {
     let mut world = World::new(cluster(4, 1));
     world.cluster.auto_failover.timeout_ms = 100;
     world.tick();
@@ -366,7 +366,7 @@ fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_t
 }
 
 #[test]
-fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
+fn a_node_is_not_failed_over_automatically_where_no_copy_has_all_of_its_data() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
     world.down = vec![NodeId(3)];
@@ -409,7 +409,7 @@ fn no_two_copies_are_given_up_at_once_where_the_third_may_lack_what_they_have_ac
 }
 
 #[test]
-fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
+fn each_remaining_copy_is_confirmed_again_once_another_copy_is_lost() {
     let mut world = World::new(cluster(3, 2));
     world.cluster.auto_failover.count_max = 2;
     world.tick();
@@ -425,7 +425,7 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
 }
 
 #[test]
-fn a_map_is_renewed_for_what_was_heard_as_the_leader_and_seldom() {
+fn a_map_is_renewed_only_for_reports_received_as_leader_and_seldom() {
     let cluster = cluster(3, 1);
     let mut leader = Orchestrator::new(NodeId(1), 5);
     let leads = |now| Some(Leadership { term: 1, confirmed_ns: now });
@@ -454,7 +454,7 @@ fn a_map_is_renewed_for_what_was_heard_as_the_leader_and_seldom() {
 }
 
 #[test]
-fn who_has_no_copy_is_not_waited_for() {
+fn a_node_without_a_copy_is_not_waited_for() {
     // Node 5 was failed over before and is still lost, and so is node 6, which has no share yet.
     let mut world = World::new(cluster(5, 2));
     world.cluster.auto_failover.count_max = 2;
@@ -667,7 +667,7 @@ fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
 }
 
 #[test]
-fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there() {
+fn an_unserved_vbucket_is_served_again_by_its_last_node_and_moves_from_there() {
     let mut world = World::new(cluster(2, 0));
     world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(2)] })).unwrap();
     world.down = vec![NodeId(2)];
@@ -890,7 +890,7 @@ fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_
 }
 
 #[test]
-fn a_rebalance_goes_on_where_a_node_was_lost_and_is_back_before_it_was_replaced() {
+fn a_rebalance_continues_when_a_lost_node_returns_before_it_was_replaced() {
     let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
     while world.cluster.buckets["b"].chains.iter().all(|chain| chain.next.is_empty()) {
         world.step();
@@ -922,7 +922,7 @@ fn nothing_moves_before_the_active_copy_knows_where_to() {
 }
 
 #[test]
-fn who_does_not_say_how_far_its_copies_are_is_named_while_nothing_goes_on() {
+fn a_node_that_does_not_report_its_progress_is_named_while_the_failover_waits() {
     let mut world = World::rebalancing(cluster(1, 1), &[2, 3], &[1, 2, 3]);
     world.cluster.auto_failover.enabled = false;
     world.step();

@@ -88,7 +88,7 @@ mod tests {
     use crossbeam_channel::bounded;
 
     #[test]
-    fn what_finds_no_space_is_tried_until_there_is_some_and_nothing_else_is() {
+    fn writes_without_space_are_retried_and_other_failures_are_not() {
         let (waiting, (told, hears)) = (Waiting::default(), bounded(1));
         waiting.insert(1, told);
         let disk_space = DiskSpaceWait::new(waiting);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_does_not_wait_for_space() {
+    fn a_stopping_node_does_not_wait_for_space() {
         let disk_space = DiskSpaceWait::default();
         disk_space.give_up();
         assert!(disk_space.wait(|| Err::<(), _>(StoreError::Full.into())).is_err());

@@ -261,7 +261,7 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
 
 /// Both clusters count terms from 1: messages as the leader of one could be mistaken for those of the other's leader.
 #[test]
-fn who_enters_a_cluster_leads_no_more() {
+fn a_node_that_enters_a_cluster_no_longer_leads() {
     let folder = tempfile::tempdir().unwrap();
     let (platform, node) = open(folder.path()).unwrap();
     let threads =

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_again_and_again_asks_less_and_less_often() {
+    fn a_repeatedly_refused_connection_retries_less_and_less_often() {
         let mut refusals = Refusals::default();
         let tries = (0..9).map(|_| {
             let is_news = refusals.note(refused(), Duration::from_millis(5)).is_some();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_welcome_for_a_while_asks_again_soon_and_says_why_not() {
+    fn a_connection_that_lasted_retries_soon_and_reports_its_failure() {
         let mut refusals = Refusals::default();
         for _ in 0..9 {
             refusals.note(refused(), Duration::ZERO);

@@ -89,7 +89,7 @@ fn a_state_of_another_node_is_taken_over_with_its_buckets_and_users() {
 }
 
 #[test]
-fn a_node_that_begins_anew_has_nothing_of_what_it_was() {
+fn a_node_with_a_replaced_cluster_keeps_nothing_of_the_old_one() {
     let world = World::new();
     let node = world.node();
     node.apply(&Proposal::Change(create(&node, "c")), Some(b"1")).unwrap();
@@ -143,7 +143,7 @@ impl PeerMessageHandler for Inbox {
 }
 
 #[test]
-fn messages_go_to_who_listens_and_tell_that_a_node_is_there() {
+fn messages_reach_the_handler_and_show_that_a_node_is_alive() {
     let world = World::new();
     let node = world.node();
     assert_eq!(node.silence_ns(NodeId(2)), None);

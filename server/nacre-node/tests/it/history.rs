@@ -27,7 +27,7 @@ fn capabilities(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn a_bucket_that_cannot_keep_history_says_so() {
+fn a_bucket_that_cannot_keep_history_reports_that() {
     let world = World::new();
     let node = world.node();
     let refused = create(&node, "c", Some(true)).unwrap_err();
@@ -38,7 +38,7 @@ fn a_bucket_that_cannot_keep_history_says_so() {
 }
 
 #[test]
-fn a_manifest_says_which_collections_keep_history() {
+fn a_manifest_shows_which_collections_keep_history() {
     let world = World::new();
     let node = world.node_with(BucketSettings {
         storage_backend: StorageBackend::Magma,

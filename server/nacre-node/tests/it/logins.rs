@@ -60,7 +60,7 @@ fn config() -> Vec<u8> {
 }
 
 #[test]
-fn a_password_is_hashed_elsewhere_while_the_connection_waits() {
+fn a_password_is_hashed_on_another_thread_while_the_connection_waits() {
     let world = World::new();
     let node = world.node();
     world.hold_up("login");
@@ -248,7 +248,7 @@ fn a_locked_user_is_out_at_once_and_cannot_come_back() {
 }
 
 #[test]
-fn generations_go_on_after_a_restart() {
+fn generations_continue_after_a_restart() {
     let world = World::new();
     let before = {
         let node = node(&world);

@@ -99,7 +99,7 @@ fn a_write_without_enough_copies_is_refused() {
 }
 
 #[test]
-fn nobody_follows_in_a_term_that_has_yet_to_begin_where_it_is_made() {
+fn a_copy_is_not_followed_in_a_term_before_its_active_node_has_begun_it() {
     let mut nodes = two_with_one_write();
     let branches = |nodes: &Nodes, index: usize| {
         let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
@@ -173,7 +173,7 @@ fn a_prepare_that_is_inherited_hides_its_key_until_it_is_committed() {
 }
 
 #[test]
-fn a_copy_with_another_history_begins_anew() {
+fn a_copy_with_another_history_restarts() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let mut client = nodes.connect(0);
@@ -204,7 +204,7 @@ fn a_copy_with_another_history_begins_anew() {
 }
 
 #[test]
-fn a_copy_that_cannot_begin_anew_is_never_mixed_with_another_history() {
+fn a_copy_that_cannot_restart_is_never_mixed_with_another_history() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let set_in = |nodes: &Nodes, index: usize, vbid: u8, value: &str| {
@@ -242,7 +242,7 @@ fn a_copy_that_cannot_begin_anew_is_never_mixed_with_another_history() {
 }
 
 #[test]
-fn what_is_persisted_of_a_copy_that_was_gone_is_what_is_there_of_the_new_one() {
+fn the_persisted_seqno_of_a_copy_that_was_replaced_is_that_of_the_new_one() {
     let mut nodes = two_with_one_write();
     let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1));
@@ -255,7 +255,7 @@ fn what_is_persisted_of_a_copy_that_was_gone_is_what_is_there_of_the_new_one() {
 }
 
 #[test]
-fn a_copy_that_comes_back_goes_on_where_it_was() {
+fn a_returning_copy_continues_where_it_was() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let mut client = nodes.connect(0);
@@ -381,7 +381,7 @@ fn a_copy_that_is_no_longer_wanted_is_gone() {
 }
 
 #[test]
-fn a_replica_shows_its_copy_to_those_who_ask_for_it() {
+fn a_replica_returns_its_copy_to_replica_reads() {
     let mut nodes = two_with_one_write();
     let get_replica = request(0x83, b"", b"k", b"");
     assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1");
@@ -503,7 +503,7 @@ fn with_a_copy_in_memory_only() -> Nodes {
 
 /// Its stored record did not even state that it was the active copy.
 #[test]
-fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
+fn a_promoted_copy_that_stored_nothing_since_does_not_serve_after_a_crash() {
     let mut nodes = with_a_copy_in_memory_only();
     nodes.kill(0);
     nodes.place(&[2, 3, 0]);
@@ -630,7 +630,7 @@ fn fewer_requests_wait_on_a_connection_than_it_has_answered() {
 
 /// Everything that it has is stored, but it may have lost something before.
 #[test]
-fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
+fn a_copy_in_doubt_stays_in_doubt_after_a_clean_stop() {
     let mut nodes = with_a_copy_in_doubt();
     nodes.run();
     let term = chain(&nodes).term;
@@ -907,7 +907,7 @@ fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
 
 /// A copy that became the active one may have served requests, and may have been killed before anything was stored.
 #[test]
-fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
+fn a_killed_node_that_may_have_served_yields_to_the_others() {
     let mut nodes = two_with_one_write();
     let mut config = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].clone();
     let chosen = Chosen { term: config.chains[0].term, high_seqno: 1 };

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_follow_each_other_are_passed_on_at_once_and_let_go() {
+    fn adjacent_bodies_are_placed_at_once_and_released() {
         let mut held = Held::default();
         held.add(bodies(&["one", "two", "three", "four"]));
         held.pass_all(1, 1, 2, ", ".into()).unwrap();

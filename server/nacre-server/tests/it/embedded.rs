@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 #[test]
-fn a_node_runs_in_the_process_of_an_application_until_it_is_told_to_stop() {
+fn a_node_runs_in_the_process_of_an_application_until_it_is_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let (data_dir, port_base) = (directory.path().display().to_string(), port_base());
     let cache = std::env::temp_dir().join("nacre-test-plugins").display().to_string();

@@ -87,7 +87,7 @@ fn a_bucket_has_its_conflicts_resolved_by_a_plugin_until_it_is_undeployed() {
 }
 
 #[test]
-fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
+fn a_resolver_that_traps_fails_one_write_and_delays_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = server.client();

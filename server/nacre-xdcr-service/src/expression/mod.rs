@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_has_is_compared() {
+    fn fields_of_a_document_are_compared() {
         check(
             &[
                 r#"country = "France" AND type = "airline""#,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_with_its_position() {
+    fn a_malformed_expression_is_refused_with_its_position() {
         for (text, reason) in [
             ("", "character 1: a condition is expected"),
             ("a", "character 2: a comparison is expected"),
