@@ -182,7 +182,7 @@ fn command(node: &Node, program: PathBuf, token: &str) -> Result<Command, String
     let cluster = node.cluster();
     let own = node.endpoints();
     let own_port = own.plain.get(Ports::KV).map(|port| format!("127.0.0.1:{port}"));
-    let others = node.here().nodes(&cluster).into_iter().filter(|(id, _)| *id != node.id());
+    let others = node.local_node().nodes(&cluster).into_iter().filter(|(id, _)| *id != node.id());
     let others = others.filter_map(|(_, endpoints)| {
         Some(format!("{}:{}", endpoints.host?, endpoints.plain.get(Ports::KV)?))
     });

@@ -247,7 +247,7 @@ impl Restored {
         self.administrator.iter().chain(&self.users)
     }
 
-    /// Restores users and groups. Omits roles on keyspaces for which `is_there` returns false.
+    /// Restores users and groups. Omits roles on keyspaces for which `exists` returns false.
     ///
     /// # Errors
     /// [`Refused::ReservedName`], or [`Refused::GroupsNotFound`] if a user belongs to a group that exists neither here
@@ -255,7 +255,7 @@ impl Restored {
     pub(crate) fn apply_to(
         &self,
         users: &mut Users,
-        is_there: impl Fn(Keyspace<'_>) -> bool,
+        exists: impl Fn(Keyspace<'_>) -> bool,
     ) -> Result<(), Refused> {
         let names = self.users().map(|user| &user.name);
         let mut names = names.chain(self.groups.iter().map(|group| &group.name));
@@ -270,9 +270,8 @@ impl Restored {
         if !missing.is_empty() {
             return Err(Refused::GroupsNotFound(missing.join(",")));
         }
-        let kept = |roles: &[Role]| {
-            roles.iter().filter(|role| is_there(role.keyspace())).cloned().collect()
-        };
+        let kept =
+            |roles: &[Role]| roles.iter().filter(|role| exists(role.keyspace())).cloned().collect();
         for group in &self.groups {
             if self.overwrite || users.group(&group.name).is_none() {
                 users.insert_group(Group { roles: kept(&group.roles), ..group.clone() });
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_comes_back_elsewhere() {
+    fn a_backup_of_users_is_restored_on_another_node() {
         let backup = taken(&users());
         let mut elsewhere = Users::new([9; 32]);
         restore(&mut elsewhere, &backup, false).unwrap();

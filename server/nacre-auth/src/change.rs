@@ -161,7 +161,7 @@ pub enum Refused {
 }
 
 impl Users {
-    /// Applies a change. Omits roles on keyspaces for which `is_there` returns false: they were dropped meanwhile, and
+    /// Applies a change. Omits roles on keyspaces for which `exists` returns false: they were dropped meanwhile, and
     /// a keyspace that is later created under the same name is a different one.
     ///
     /// # Errors
@@ -169,11 +169,11 @@ impl Users {
     pub fn apply(
         &mut self,
         change: &UserChange,
-        is_there: impl Fn(Keyspace<'_>) -> bool,
+        exists: impl Fn(Keyspace<'_>) -> bool,
     ) -> Result<(), Refused> {
         self.permit(change)?;
         match &change.edit {
-            Edit::User(edit) => self.edit_user(edit, is_there)?,
+            Edit::User(edit) => self.edit_user(edit, exists)?,
             Edit::OwnPassword { credentials, replaces, at } => {
                 let login = change.by.as_ref().ok_or(Refused::LoginEnded)?;
                 let user = self.holder(login).ok_or(Refused::LoginEnded)?;
@@ -189,7 +189,7 @@ impl Users {
             }
             Edit::PutGroup(group) => {
                 let mut group = group.clone();
-                group.roles.retain(|role| is_there(role.keyspace()));
+                group.roles.retain(|role| exists(role.keyspace()));
                 self.insert_group(group);
             }
             Edit::Group { name, is_new, description, roles } => {
@@ -206,16 +206,16 @@ impl Users {
                 }
                 if let Some(roles) = roles {
                     group.roles =
-                        roles.iter().filter(|role| is_there(role.keyspace())).cloned().collect();
+                        roles.iter().filter(|role| exists(role.keyspace())).cloned().collect();
                 }
                 self.insert_group(group);
             }
-            Edit::Grant { .. } => self.grant(&change.edit, is_there)?,
+            Edit::Grant { .. } => self.grant(&change.edit, exists)?,
             Edit::RemoveGroup(name) => {
                 self.remove_group(name).ok_or_else(|| Refused::GroupNotFound(name.clone()))?;
             }
-            Edit::Restore(restored) => restored.apply_to(self, is_there)?,
-            Edit::CreateToken(token) => self.create_token(change.by.as_ref(), token, is_there)?,
+            Edit::Restore(restored) => restored.apply_to(self, exists)?,
+            Edit::CreateToken(token) => self.create_token(change.by.as_ref(), token, exists)?,
             Edit::RevokeToken { user, id } => self.revoke_token(user, id)?,
         }
         Ok(())
@@ -288,10 +288,10 @@ impl Users {
     fn grant(
         &mut self,
         edit: &Edit,
-        is_there: impl Fn(Keyspace<'_>) -> bool,
+        exists: impl Fn(Keyspace<'_>) -> bool,
     ) -> Result<(), Refused> {
         let Edit::Grant { roles, users, groups, revoke } = edit else { return Ok(()) };
-        let roles = roles.iter().filter(|role| is_there(role.keyspace()));
+        let roles = roles.iter().filter(|role| exists(role.keyspace()));
         let roles: Vec<Role> = roles.cloned().collect();
         let change = |own: &mut Vec<Role>| match revoke {
             true => own.retain(|role| !roles.contains(role)),
@@ -326,7 +326,7 @@ impl Users {
     fn edit_user(
         &mut self,
         edit: &UserEdit,
-        is_there: impl Fn(Keyspace<'_>) -> bool,
+        exists: impl Fn(Keyspace<'_>) -> bool,
     ) -> Result<(), Refused> {
         let UserEdit { domain, name, creates, credentials, groups, .. } = edit;
         if name.starts_with('@') {
@@ -362,7 +362,7 @@ impl Users {
             user.display_name.clone_from(display_name);
         }
         if let Some(roles) = &edit.roles {
-            user.roles = roles.iter().filter(|role| is_there(role.keyspace())).cloned().collect();
+            user.roles = roles.iter().filter(|role| exists(role.keyspace())).cloned().collect();
         }
         if let Some(groups) = groups {
             user.groups.clone_from(groups);
@@ -376,7 +376,7 @@ impl Users {
         &mut self,
         by: Option<&Login>,
         token: &ApiToken,
-        is_there: impl Fn(Keyspace<'_>) -> bool,
+        exists: impl Fn(Keyspace<'_>) -> bool,
     ) -> Result<(), Refused> {
         let holder = by.and_then(|login| self.holder(login)).ok_or(Refused::LoginEnded)?;
         let (mut user, mut token) = (holder.clone(), token.clone());
@@ -384,7 +384,7 @@ impl Users {
             return Err(Refused::InvalidToken);
         }
         if let Some(scopes) = &mut token.scopes {
-            scopes.retain(|role| is_there(role.keyspace()));
+            scopes.retain(|role| exists(role.keyspace()));
         }
         user.tokens.retain(|known| !known.has_expired(token.created_s));
         if user.tokens.len() >= ApiToken::COUNT_MAX {

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_told_what_it_lacks() {
+    fn a_refused_password_gets_the_missing_requirement() {
         let strict = PasswordPolicy {
             min_length: 8,
             enforce_uppercase: true,

@@ -155,11 +155,11 @@ macro_rules! roles {
 }
 
 roles! {
-    /// Everything.
+    /// Has every right.
     Admin "admin" "Full Admin" Cluster [];
-    /// Sees everything but documents, changes nothing.
+    /// Reads everything except documents, changes nothing.
     ReadOnlyAdmin "ro_admin" "Read-Only Admin" Cluster [ReadCluster ReadStats];
-    /// Changes everything but users.
+    /// Changes everything except users.
     ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections AdministerReplications ReadStats AdministerPlugins InvokePlugins AdministerAnalytics];
     /// Changes users only, but neither grants roles of administrators nor changes users who have them.
     SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers AdministerExternalUsers];
@@ -169,15 +169,15 @@ roles! {
     SecurityAdminExternal "security_admin_external" "External User Security Admin" Cluster [ReadCluster AdministerExternalUsers];
     /// Sees the cluster and moves data between clusters.
     ReplicationAdmin "replication_admin" "XDCR Admin" Cluster [ReadCluster AdministerReplications ReadData StreamData ReadStats];
-    /// Administers what runs on changes of documents.
+    /// Administers eventing functions.
     EventingAdmin "eventing_admin" "Eventing Full Admin" Cluster [ReadCluster AdministerEventing ManageFunctions];
     /// Makes backups and restores them.
     BackupAdmin "backup_admin" "Backup Full Admin" Cluster [ReadCluster Backup ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
     /// Reads statistics for a monitoring system.
     ExternalStatsReader "external_stats_reader" "External Stats Reader" Cluster [ReadStats];
-    /// Reads what SQL++ knows of the cluster.
+    /// Reads the system catalog of SQL++.
     QuerySystemCatalog "query_system_catalog" "Query System Catalog" Cluster [ReadCluster ManageRequests];
-    /// Lets SQL++ reach other hosts.
+    /// Lets SQL++ send requests to other hosts.
     QueryExternalAccess "query_external_access" "Query CURL Access" Cluster [QueryExternal];
     /// Manages functions of SQL++ that belong to no scope.
     QueryManageGlobalFunctions "query_manage_global_functions" "Manage Global Functions" Cluster [ManageGlobalQueryFunctions ExecuteGlobalQueryFunctions];
@@ -189,7 +189,7 @@ roles! {
     QueryExecuteGlobalExternalFunctions "query_execute_global_external_functions" "Execute Global External Functions" Cluster [ExecuteGlobalExternalFunctions];
     /// Administers a bucket, without its documents.
     BucketAdmin "bucket_admin" "Bucket Admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
-    /// Everything with the documents of a bucket.
+    /// Has every right on the documents of a bucket.
     BucketFullAccess "bucket_full_access" "Application Access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryInsert QueryUpdate QueryDelete AdministerIndexes InvokePlugins];
     /// Administers the collections of a scope.
     ScopeAdmin "scope_admin" "Manage Scopes" Scope [ReadCluster AdministerCollections];
@@ -197,17 +197,17 @@ roles! {
     DataReader "data_reader" "Data Reader" Collection [ReadData];
     /// Writes documents.
     DataWriter "data_writer" "Data Writer" Collection [WriteData];
-    /// Streams the history.
+    /// Streams the history over DCP.
     DataDcpReader "data_dcp_reader" "Data DCP Reader" Collection [ReadData SystemAttributes StreamData ReadStats];
-    /// Keeps a device in step: reads, streams and writes versions.
+    /// Syncs a device: reads, streams and writes versions.
     DataSync "data_sync" "Data Sync" Collection [ReadData WriteData SystemAttributes WriteWithMeta StreamData];
-    /// Reads and writes everything for a backup.
+    /// Reads and writes all data of a bucket for a backup.
     DataBackup "data_backup" "Data Backup & Restore" Bucket [ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
     /// Reads statistics.
     DataMonitoring "data_monitoring" "Data Monitor" Collection [ReadStats];
     /// Receives documents of another cluster.
     ReplicationTarget "replication_target" "XDCR Inbound" Bucket [ReadData SystemAttributes WriteWithMeta ReadStats];
-    /// What a sync gateway needs.
+    /// Has the rights that a sync gateway needs.
     MobileSyncGateway "mobile_sync_gateway" "Sync Gateway" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews];
     /// Queries views.
     ViewsReader "views_reader" "Views Reader" Bucket [ReadData ReadViews];
@@ -217,19 +217,19 @@ roles! {
     PluginInvoke "plugin_invoke" "Plugin Invocation" Bucket [InvokePlugins];
     /// Changes and queries views.
     ViewsAdmin "views_admin" "Views Admin" Bucket [ReadCluster ReadData ReadStats ReadViews AdministerViews];
-    /// Reads by SQL++.
+    /// Reads documents with SQL++.
     QuerySelect "query_select" "Query Select" Collection [ReadData Query];
-    /// Updates by SQL++.
+    /// Updates documents with SQL++.
     QueryUpdate "query_update" "Query Update" Collection [UpsertData QueryUpdate];
-    /// Inserts by SQL++.
+    /// Inserts documents with SQL++.
     QueryInsert "query_insert" "Query Insert" Collection [InsertData QueryInsert];
-    /// Deletes by SQL++.
+    /// Deletes documents with SQL++.
     QueryDelete "query_delete" "Query Delete" Collection [DeleteData QueryDelete];
-    /// Lets SQL++ read collections without an index, which takes no right of its own here.
+    /// Lets SQL++ read collections without an index. Grants no right, because none is needed.
     QueryUseSequentialScans "query_use_sequential_scans" "Query Use Sequential Scans" Collection [];
-    /// Uses sequences of SQL++, of which there are none here.
+    /// Uses sequences of SQL++. Grants no right by itself.
     QueryUseSequences "query_use_sequences" "Query Use Sequences" Scope [];
-    /// Manages sequences of SQL++, of which there are none here.
+    /// Manages sequences of SQL++. Grants no right by itself.
     QueryManageSequences "query_manage_sequences" "Query Manage Sequences" Scope [];
     /// Queries all collections of analytics.
     AnalyticsReader "analytics_reader" "Analytics Reader" Cluster [Analyze];
@@ -239,13 +239,13 @@ roles! {
     AnalyticsManager "analytics_manager" "Analytics Manager" Bucket [Analyze AdministerAnalytics];
     /// Queries the collections of analytics that follow a collection.
     AnalyticsSelect "analytics_select" "Analytics Select" Collection [Analyze];
-    /// Configures a sync gateway, which asks for the role itself.
+    /// Configures a sync gateway, which checks for the role itself.
     SyncGatewayConfigurator "sync_gateway_configurator" "Sync Gateway Architect" Bucket [];
-    /// Reads and writes through a sync gateway, which asks for the role itself.
+    /// Reads and writes through a sync gateway, which checks for the role itself.
     SyncGatewayApp "sync_gateway_app" "Sync Gateway Application" Bucket [];
-    /// Manages replications of a sync gateway, which asks for the role itself.
+    /// Manages replications of a sync gateway, which checks for the role itself.
     SyncGatewayReplicator "sync_gateway_replicator" "Sync Gateway Replicator" Bucket [];
-    /// Runs a sync gateway, which asks for the role itself.
+    /// Runs a sync gateway, which checks for the role itself.
     SyncGatewayDevOps "sync_gateway_dev_ops" "Sync Gateway Dev Ops" Cluster [];
     /// Manages indexes.
     QueryManageIndex "query_manage_index" "Query Manage Index" Collection [AdministerIndexes];
@@ -257,7 +257,7 @@ roles! {
     QueryManageExternalFunctions "query_manage_external_functions" "Manage Scope External Functions" Scope [ManageExternalFunctions ExecuteExternalFunctions];
     /// Calls functions of SQL++ in JavaScript of a scope.
     QueryExecuteExternalFunctions "query_execute_external_functions" "Execute Scope External Functions" Scope [ExecuteExternalFunctions];
-    /// Manages what runs on changes of documents of a scope.
+    /// Manages eventing functions of a scope.
     EventingManageFunctions "eventing_manage_functions" "Manage Eventing Scope Functions" Scope [ManageFunctions];
     /// Queries search indexes.
     FtsSearcher "fts_searcher" "Search Reader" Collection [Search];

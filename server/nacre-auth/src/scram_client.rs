@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_that_is_none_is_not_answered() {
+    fn a_malformed_challenge_is_not_answered() {
         let client = ScramClient::new("ann", "secret", &[3; 16]);
         let nonce = STANDARD.encode([3; 16]);
         assert!(client.prove(format!("r={nonce}x,s=AAAA,i=4096").as_bytes()).is_some());

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_by_whoever_has_the_key_and_by_nobody_else() {
+    fn a_token_is_read_only_with_its_key() {
         let users = users(7);
         let session = session(&users);
         let token = users.sign(&session);

@@ -30,8 +30,8 @@ pub fn backup_password(secret: &str) -> String {
     derived_password(secret, b"backup")
 }
 
-fn derived_password(secret: &str, use_: &[u8]) -> String {
-    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[use_]);
+fn derived_password(secret: &str, purpose: &[u8]) -> String {
+    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[purpose]);
     derived.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_part_in_something_sees_that_it_is_there_and_nothing_beside() {
+    fn a_user_with_a_right_within_a_keyspace_sees_only_that_it_exists() {
         let sees = |role: &str, names: &[&str]| {
             let user = User::new("u", "secret", vec![role.parse().unwrap()], [1; SALT_BYTES]);
             let name = |level: usize| names.get(level).copied();

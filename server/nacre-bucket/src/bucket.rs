@@ -94,7 +94,7 @@ pub struct Bucket {
     /// vBuckets that were found active, and the value of `arrangements` at that time.
     served: Mutex<(u64, Vbids)>,
     /// The vBuckets that [are in doubt](Vbucket::mark_in_doubt).
-    pub doubted: RwLock<BTreeSet<Vbid>>,
+    pub in_doubt: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents must still be erased.
     dropped: Mutex<Vec<CollectionId>>,
     store_waiting: AtomicBool,
@@ -149,10 +149,10 @@ impl Bucket {
             }
             vbucket.complete(env.now());
         }
-        let doubted = vbuckets.iter().filter(|vbucket| vbucket.doubted().is_some());
-        let doubted = doubted.map(Vbucket::id).collect();
+        let in_doubt = vbuckets.iter().filter(|vbucket| vbucket.in_doubt_term().is_some());
+        let in_doubt = in_doubt.map(Vbucket::id).collect();
         let waits = Waits::default();
-        waits.begin_hand_overs(&doubted);
+        waits.begin_hand_overs(&in_doubt);
         let count = vbuckets.len();
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
@@ -190,7 +190,7 @@ impl Bucket {
             compaction_asked: AtomicBool::new(false),
             arrangements: AtomicU64::new(0),
             served: Mutex::default(),
-            doubted: RwLock::new(doubted),
+            in_doubt: RwLock::new(in_doubt),
             dropped: Mutex::new(dropped),
             store_waiting: AtomicBool::new(false),
             read_only: Mutex::default(),

@@ -39,7 +39,7 @@ pub trait Resolve: Send + Sync {
     fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided>;
 
     /// Records why a decision cannot be carried out.
-    fn reproach(&self, key: &[u8], reason: &str);
+    fn record_failure(&self, key: &[u8], reason: &str);
 }
 
 /// The resolver has not decided.
@@ -174,7 +174,7 @@ impl Conflicts {
             Ok(Verdict::Merged(body)) => {
                 merged(&local, arrived, matches!(by_rule, Decision::Take), &body).unwrap_or_else(
                     |reason| {
-                        resolver.reproach(name, reason);
+                        resolver.record_failure(name, reason);
                         Decision::None
                     },
                 )
@@ -229,7 +229,7 @@ impl ByHistory<'_> {
             }
             Ok(_) => {
                 self.resolver
-                    .reproach(self.name, "what it merged is larger than a document may be");
+                    .record_failure(self.name, "what it merged is larger than a document may be");
                 Decision::None
             }
             Err(Malformed) => Decision::Malformed,

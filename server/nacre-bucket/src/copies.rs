@@ -51,7 +51,7 @@ pub fn arrange(
     match part {
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
         // The other nodes decide whether this copy is good enough.
-        VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
+        VbState::Active if vbucket.in_doubt_term() >= Some(chain.term) => {}
         VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.mark_in_doubt(chain.term),
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
         VbState::Dead if has_history(vbucket) && !keep.holds(vbucket) => {
@@ -66,7 +66,7 @@ pub fn arrange(
 /// Returns true if the active copy of `chain` has at least the history that the orchestrator assumed when it chose the
 /// copy. A copy chosen without such an assumption must not be in doubt.
 fn is_as_chosen(vbucket: &Vbucket, chain: &Chain) -> bool {
-    let Some(chosen) = chain.chosen else { return vbucket.doubted().is_none() };
+    let Some(chosen) = chain.chosen else { return vbucket.in_doubt_term().is_none() };
     vbucket.term() >= chosen.term && vbucket.high_seqno().0 >= chosen.high_seqno
 }
 
@@ -117,9 +117,9 @@ impl Bucket {
                 is_new = arrange(vbucket, chain, me, keep, vb_uuid(), now);
                 completes = vbucket.makes_history();
                 begins_anew = vbucket.generation() != generation;
-                match vbucket.doubted() {
-                    Some(_) => self.doubted.write().insert(vbid),
-                    None => self.doubted.write().remove(&vbid),
+                match vbucket.in_doubt_term() {
+                    Some(_) => self.in_doubt.write().insert(vbid),
+                    None => self.in_doubt.write().remove(&vbid),
                 };
                 if is_new {
                     // Incremented under the vBucket's lock: a reader that sees the new state also sees the new count.
@@ -139,7 +139,7 @@ impl Bucket {
             }
         }
         // A vBucket in doubt will soon be served as well, here or on another node.
-        handed_over.extend(self.doubted.read().iter());
+        handed_over.extend(self.in_doubt.read().iter());
         self.waits.begin_hand_overs(&handed_over);
         self.waits.end_hand_overs(&handed_over);
         self.wake_listeners();

@@ -143,7 +143,7 @@ impl Flusher {
                 Err(error) if error.is_temporary() => drop(self.restarted.insert(vbid)),
                 Err(error) => {
                     tracing::error!(
-                        "bucket {}, vBucket {vbid}: it cannot begin anew, it is read-only now: {error}",
+                        "bucket {}, vBucket {vbid}: cannot discard its history, it is read-only now: {error}",
                         self.bucket.name
                     );
                     self.fail(&[vbid]);

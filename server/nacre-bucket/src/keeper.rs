@@ -193,7 +193,7 @@ impl Task for Keeper {
                 self.expired_at = now.monotonic_ns;
                 self.expire(now);
             }
-            self.retention.look(&self.bucket, now);
+            self.retention.apply_limits(&self.bucket, now);
             self.bucket.scans.forget_old(now);
             self.bucket.dcp_connections.tick(now);
         }

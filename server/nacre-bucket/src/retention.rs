@@ -38,7 +38,7 @@ pub(crate) struct Retention {
 
 impl Retention {
     /// Applies the limits of a bucket. Called every two seconds.
-    pub fn look(&mut self, bucket: &Bucket, now: Now) {
+    pub fn apply_limits(&mut self, bucket: &Bucket, now: Now) {
         let Some(limits) = bucket.history_limits() else {
             self.marks.clear();
             return;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_have_most_give_first() {
+    fn the_largest_holders_give_memory_first() {
         assert_eq!(largest_share(vec![], 0), None);
         assert_eq!(largest_share(vec![100, 60], 160), None);
         assert_eq!(largest_share(vec![100, 61], 160), Some(89), "150 of 160 stay");

@@ -93,12 +93,12 @@ pub struct SlowLog {
     redact: AtomicBool,
     counts: [AtomicU64; SlowService::ALL.len()],
     kept: Mutex<VecDeque<SlowOperation>>,
-    lines: Mutex<Lines>,
+    lines: Mutex<LogBudget>,
 }
 
 /// Log lines written in the current second.
 #[derive(Debug, Default)]
-struct Lines {
+struct LogBudget {
     begun_ns: u64,
     written: u64,
     /// Operations since the last log line that were not logged.
@@ -141,7 +141,8 @@ impl SlowLog {
         operation.unix_ms = now.unix_ns / 1_000_000;
         shorten(&mut operation.target);
         if let Some(left_out) = self.lines.lock().take(now.monotonic_ns) {
-            let line = Line { operation: &operation, redact: self.redact.load(Ordering::Relaxed) };
+            let line =
+                LogLine { operation: &operation, redact: self.redact.load(Ordering::Relaxed) };
             match left_out {
                 0 => tracing::warn!(target: "nacre::slow", "{line}"),
                 _ => {
@@ -167,7 +168,7 @@ impl SlowLog {
     }
 }
 
-impl Lines {
+impl LogBudget {
     /// Takes a log line if this second has one left. Returns how many operations were not logged since the last line.
     fn take(&mut self, now_ns: u64) -> Option<u64> {
         if now_ns.saturating_sub(self.begun_ns) >= SECOND_NS {
@@ -190,12 +191,12 @@ fn shorten(text: &mut String) {
 }
 
 /// An operation formatted as a log line.
-struct Line<'o> {
+struct LogLine<'o> {
     operation: &'o SlowOperation,
     redact: bool,
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for LogLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SlowOperation { service, operation, bucket, target, user, elapsed, spent, .. } =
             self.operation;
@@ -277,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_few_lines_and_the_next_one_says_how_many_are_missing() {
-        let mut lines = Lines::default();
+    fn a_second_has_few_lines_and_the_next_one_counts_the_missing_ones() {
+        let mut lines = LogBudget::default();
         let second = 5 * SECOND_NS;
         let taken: Vec<_> = (0..12).map(|_| lines.take(second)).collect();
         assert_eq!(taken.iter().filter(|line| line.is_some()).count(), 10);
@@ -287,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_took_the_time_and_marks_data_of_users() {
+    fn a_log_line_names_what_took_the_time_and_marks_user_data() {
         let line = |redact, target: &str| {
             let operation = operation(target);
-            Line { operation: &operation, redact }.to_string()
+            LogLine { operation: &operation, redact }.to_string()
         };
         assert_eq!(
             line(false, "airline_10"),

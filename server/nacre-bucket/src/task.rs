@@ -66,10 +66,10 @@ pub fn before_blocking() {
 /// `wake` never blocks on the sleeping task. With priorities, blocking here would deadlock: the sleeper might not get
 /// the processor.
 #[derive(Clone, Debug, Default)]
-pub struct Signal(Arc<Bell>);
+pub struct Signal(Arc<WakeState>);
 
 #[derive(Debug, Default)]
-struct Bell {
+struct WakeState {
     /// `AWAKE`, `ASLEEP` or `WOKEN`.
     state: AtomicU8,
     /// The only thread that waits; set by its first wait.

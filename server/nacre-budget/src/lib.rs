@@ -351,7 +351,11 @@ impl Permit {
     ///
     /// # Errors
     /// [`Exceeded`] if the account has no room; nothing has changed then.
-    pub fn hand_to(&mut self, account: &Arc<Account>, purpose: Purpose) -> Result<(), Exceeded> {
+    pub fn transfer_to(
+        &mut self,
+        account: &Arc<Account>,
+        purpose: Purpose,
+    ) -> Result<(), Exceeded> {
         if Arc::ptr_eq(&self.account, account) && self.purpose == purpose {
             return Ok(());
         }
@@ -501,10 +505,10 @@ mod tests {
         let budget = budget(100);
         let [ann, bob] = ["ann", "bob"].map(|name| budget.account(name, AccountLimit::OneOf(4)));
         let mut permit = ann.take(Purpose::Instance, 20 * MIB).unwrap();
-        permit.hand_to(&bob, Purpose::Idle).unwrap();
+        permit.transfer_to(&bob, Purpose::Idle).unwrap();
         assert_eq!((ann.held(), bob.held(), budget.held()), (0, 20 * MIB, 20 * MIB));
         let mut other = ann.take(Purpose::Instance, 10 * MIB).unwrap();
-        assert!(other.hand_to(&bob, Purpose::Idle).is_err());
+        assert!(other.transfer_to(&bob, Purpose::Idle).is_err());
         assert_eq!((ann.held(), bob.held()), (10 * MIB, 20 * MIB));
         drop((permit, other));
         assert_eq!(budget.held(), 0);

@@ -15,8 +15,8 @@
 //! an answer does not arrive. The node that serves the vBucket then continues from that position, unless its history
 //! was lost. Only one reader or request reads a vBucket at a time.
 
-mod others;
 mod part;
+mod peer_reads;
 mod reader;
 mod token;
 
@@ -30,7 +30,7 @@ use nacre_dcp::{Message, ResumePoint};
 use nacre_node::Node;
 use nacre_node::scatter_gather::{NoReply, Owners, ScatterRequest, UNREACHED_PATIENCE, Vbids};
 use nacre_types::{CollectionId, Document, NodeId, Seqno, VbUuid, Vbid};
-use others::{Ended, Heard, Others};
+use peer_reads::{Ended, PeerEvent, PeerReads};
 use reader::{Read, Reader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -122,15 +122,15 @@ pub enum Next {
 
 /// A consumer's position in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stand {
+struct Cursor {
     point: ResumePoint,
     /// The last seqno that the consumer asks for.
     end: Seqno,
 }
 
-impl Stand {
+impl Cursor {
     /// The start of the history, without an end.
-    const BEGINNING: Stand = Stand {
+    const BEGINNING: Cursor = Cursor {
         point: ResumePoint {
             vb_uuid: VbUuid(0),
             seqno: Seqno::ZERO,
@@ -180,10 +180,10 @@ pub struct Changes {
     wanted: Wanted,
     waiter: Arc<dyn Waiter>,
     /// Position in each vBucket, after the changes that the consumer has received.
-    stands: BTreeMap<Vbid, Stand>,
+    cursors: BTreeMap<Vbid, Cursor>,
     /// Reads the vBuckets of this node.
     here: Reader,
-    others: Others,
+    peer_reads: PeerReads,
     /// vBuckets that belong to no reader and no request yet.
     loose: Vbids,
     resting: Vec<Resting>,
@@ -217,8 +217,8 @@ impl Changes {
             token.check(bucket, collection).map_err(|Gone(why)| Refused::Gone(why))?;
         }
         let map_rev = node.map_rev();
-        let stands = begin(node, bucket, collection, &wanted)?;
-        Ok(Changes { map_rev, ..Changes::at(node, bucket, collection, wanted, stands, waiter) })
+        let cursors = begin(node, bucket, collection, &wanted)?;
+        Ok(Changes { map_rev, ..Changes::at(node, bucket, collection, wanted, cursors, waiter) })
     }
 
     /// Starts to read all changes after these points, and other vBuckets from their start. If a point does not match the history,
@@ -233,12 +233,12 @@ impl Changes {
         let (until, limit) = (Until::Forever, u64::MAX);
         let wanted = Wanted { since: Since::Beginning, until, ids: None, bodies: true, limit };
         let vbids = (0..bucket.vbucket_count()).map(Vbid);
-        let mut stands: BTreeMap<_, _> = vbids.map(|vbid| (vbid, Stand::BEGINNING)).collect();
+        let mut cursors: BTreeMap<_, _> = vbids.map(|vbid| (vbid, Cursor::BEGINNING)).collect();
         for (vbid, point) in points {
-            stands.insert(vbid, Stand { point, ..Stand::BEGINNING });
+            cursors.insert(vbid, Cursor { point, ..Cursor::BEGINNING });
         }
         let restarted = Some(Vec::new());
-        Changes { restarted, ..Changes::at(node, bucket, collection, wanted, stands, waiter) }
+        Changes { restarted, ..Changes::at(node, bucket, collection, wanted, cursors, waiter) }
     }
 
     fn at(
@@ -246,11 +246,11 @@ impl Changes {
         bucket: &Arc<Bucket>,
         collection: CollectionId,
         wanted: Wanted,
-        stands: BTreeMap<Vbid, Stand>,
+        cursors: BTreeMap<Vbid, Cursor>,
         waiter: Arc<dyn Waiter>,
     ) -> Changes {
         node.watch_map(&waiter);
-        let vbids: Vbids = stands.keys().copied().collect();
+        let vbids: Vbids = cursors.keys().copied().collect();
         Changes {
             node: Arc::clone(node),
             bucket: Arc::clone(bucket),
@@ -258,8 +258,8 @@ impl Changes {
             wanted,
             here: Reader::new(node, bucket, collection, Arc::clone(&waiter)),
             waiter,
-            stands,
-            others: Others::default(),
+            cursors,
+            peer_reads: PeerReads::default(),
             loose: vbids.clone(),
             resting: Vec::new(),
             troubled: BTreeMap::new(),
@@ -275,22 +275,22 @@ impl Changes {
     /// Returns the next change, if one is available. Never waits.
     pub fn next_change(&mut self) -> Next {
         loop {
-            self.look_around();
+            self.process_replies();
             if let Some(why) = &self.broken {
                 return Next::Broken(why.clone());
             }
             if self.restarted.as_ref().is_some_and(|begun| !begun.is_empty()) {
                 return Next::Passed;
             }
-            match self.others.next() {
-                Some(Heard::Change(told, point)) => {
-                    if let Some(stand) = self.stands.get_mut(&told.vbid) {
-                        stand.point = point;
+            match self.peer_reads.next() {
+                Some(PeerEvent::Change(change, point)) => {
+                    if let Some(cursor) = self.cursors.get_mut(&change.vbid) {
+                        cursor.point = point;
                     }
-                    self.last = told.vbid;
-                    return self.give(told.vbid, told.document(self.collection));
+                    self.last = change.vbid;
+                    return self.emit(change.vbid, change.document(self.collection));
                 }
-                Some(Heard::End(ended)) => {
+                Some(PeerEvent::End(ended)) => {
                     self.end(ended);
                     continue;
                 }
@@ -299,9 +299,9 @@ impl Changes {
             let read = self.here.next();
             match read {
                 Read::Message(vbid, message) => {
-                    let shown = self.stands.get_mut(&vbid).and_then(|stand| stand.take(message));
+                    let shown = self.cursors.get_mut(&vbid).and_then(|cursor| cursor.take(message));
                     if let Some(document) = shown {
-                        return self.give(vbid, document);
+                        return self.emit(vbid, document);
                     }
                 }
                 Read::Lost(vbids) => {
@@ -329,12 +329,12 @@ impl Changes {
 
     /// Returns the token after the last [`Changes::next_change`].
     pub fn token(&self) -> Token {
-        token(&self.bucket, self.collection, &self.stands)
+        token(&self.bucket, self.collection, &self.cursors)
     }
 
     /// Returns the position in each vBucket after the last [`Changes::next_change`].
     pub fn points(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
-        self.stands.iter().map(|(vbid, stand)| (*vbid, stand.point))
+        self.cursors.iter().map(|(vbid, cursor)| (*vbid, cursor.point))
     }
 
     /// Takes the vBuckets whose history has changed: their next changes come from the start of the new history. Call it
@@ -350,12 +350,12 @@ impl Changes {
             return;
         };
         restarted.push(vbid);
-        self.stands.insert(vbid, Stand::BEGINNING);
+        self.cursors.insert(vbid, Cursor::BEGINNING);
         self.behind.insert(vbid);
         self.loose.insert(vbid);
     }
 
-    fn give(&mut self, vbid: Vbid, document: Document) -> Next {
+    fn emit(&mut self, vbid: Vbid, document: Document) -> Next {
         let ids = self.wanted.ids.as_ref();
         if ids.is_some_and(|ids| !ids.contains(document.name())) {
             return Next::Passed;
@@ -365,26 +365,26 @@ impl Changes {
     }
 
     fn is_idle(&self) -> bool {
-        self.others.is_idle() && self.loose.is_empty() && self.resting.is_empty()
+        self.peer_reads.is_idle() && self.loose.is_empty() && self.resting.is_empty()
     }
 
     /// Processes reports of other nodes and of the reader, and assigns loose vBuckets.
-    fn look_around(&mut self) {
-        for (vbids, answer) in self.others.take_in() {
+    fn process_replies(&mut self) {
+        for (vbids, answer) in self.peer_reads.take_replies() {
             match answer {
                 Ok(Err(NoReply::Elsewhere)) => {
-                    self.trouble(&vbids, "some vBuckets are on the move")
+                    self.trouble(&vbids, "some vBuckets are being moved")
                 }
                 Ok(Err(NoReply::NotYet(why))) | Err(why) => self.trouble(&vbids, &why),
                 Ok(Ok(ChangesReply::Gone(why))) => self.broken = Some(why),
                 Ok(Err(NoReply::Failed(failure))) => self.broken = Some(failure.message),
-                Ok(_) => self.broken = Some("a node answers something else".into()),
+                Ok(_) => self.broken = Some("a node has sent an unexpected answer".into()),
             }
         }
         let map_rev = self.node.map_rev();
         let is_moved = std::mem::replace(&mut self.map_rev, map_rev) != map_rev;
         if is_moved && let Some(owners) = self.node.owners(&self.bucket.name) {
-            let wrong = self.others.take_back(|vbid, node| owners.of(vbid) != Some(node));
+            let wrong = self.peer_reads.take_back(|vbid, node| owners.of(vbid) != Some(node));
             self.loose.add_all(&wrong);
         }
         if !self.resting.is_empty() {
@@ -406,8 +406,9 @@ impl Changes {
             self.broken = Some("the bucket has ended".into());
             return;
         };
-        let is_over =
-            |vbid: &Vbid| self.stands.get(vbid).is_none_or(|stand| stand.point.seqno >= stand.end);
+        let is_over = |vbid: &Vbid| {
+            self.cursors.get(vbid).is_none_or(|cursor| cursor.point.seqno >= cursor.end)
+        };
         let over: Vbids = loose.iter().filter(is_over).collect();
         loose.remove_all(&over);
         self.behind.remove_all(&over);
@@ -424,8 +425,8 @@ impl Changes {
     fn read_here(&mut self, vbids: &Vbids) {
         let (mut refused, mut lost) = (Vbids::default(), Vbids::default());
         for vbid in vbids.iter() {
-            let Some(stand) = self.stands.get_mut(&vbid) else { continue };
-            match self.here.open(vbid, stand) {
+            let Some(cursor) = self.cursors.get_mut(&vbid) else { continue };
+            match self.here.open(vbid, cursor) {
                 Ok(true) => drop(self.troubled.remove(&vbid)),
                 Ok(false) => refused.insert(vbid),
                 Err(Gone(why)) => {
@@ -443,7 +444,7 @@ impl Changes {
     }
 
     fn ask(&mut self, owners: &Owners, owner: NodeId, mut vbids: Vbids) {
-        let (may_ask, may_wait) = self.others.may_ask(owner);
+        let (may_ask, may_wait) = self.peer_reads.may_ask(owner);
         if !may_ask {
             return self.rest(vbids, PAUSE, true);
         }
@@ -464,29 +465,29 @@ impl Changes {
             vbids.iter().partition(|vbid| *vbid <= self.last);
         let in_turn = after.iter().chain(&before);
         let call = ChangesCall::Read {
-            after: in_turn.map(|vbid| Position::new(*vbid, &self.stands[vbid])).collect(),
+            after: in_turn.map(|vbid| Position::new(*vbid, &self.cursors[vbid])).collect(),
             ids: self.wanted.ids.clone(),
             bodies: self.wanted.bodies,
             limit: self.wanted.limit.saturating_sub(self.given),
             wait_ms: wait.as_millis() as u64,
         };
         let question = part(&self.bucket, self.collection, call);
-        let told = self.others.expect(owner, vbids, &self.waiter);
-        self.node.ask_then(owner, &question, wait + READ_PATIENCE, told);
+        let on_reply = self.peer_reads.expect(owner, vbids, &self.waiter);
+        self.node.ask_with_callback(owner, &question, wait + READ_PATIENCE, on_reply);
     }
 
     /// Continues after an answer.
     fn end(&mut self, ended: Ended) {
-        for (vbid, stand) in ended.stands {
-            self.stands.insert(vbid, stand);
+        for (vbid, cursor) in ended.cursors {
+            self.cursors.insert(vbid, cursor);
         }
         for (vbid, why) in ended.gone {
             self.lose(vbid, why);
         }
         for vbid in ended.vbids.iter() {
             self.troubled.remove(&vbid);
-            if let Some(stand) = self.stands.get_mut(&vbid).filter(|_| ended.is_over) {
-                stand.end = stand.point.seqno;
+            if let Some(cursor) = self.cursors.get_mut(&vbid).filter(|_| ended.is_over) {
+                cursor.end = cursor.point.seqno;
             }
         }
         if ended.is_all {
@@ -496,7 +497,7 @@ impl Changes {
             true => self.rest(ended.vbids, CROWD_PAUSE, true),
             false => self.loose.add_all(&ended.vbids),
         }
-        self.trouble(&ended.elsewhere, "some vBuckets are on the move");
+        self.trouble(&ended.elsewhere, "some vBuckets are being moved");
     }
 
     fn rest(&mut self, vbids: Vbids, pause: Duration, is_idle: bool) {
@@ -522,9 +523,9 @@ impl Changes {
     }
 }
 
-fn token(bucket: &Bucket, collection: CollectionId, stands: &BTreeMap<Vbid, Stand>) -> Token {
-    let told = stands.iter().filter(|(_, stand)| stand.point.seqno > Seqno::ZERO);
-    let points = told.map(|(vbid, stand)| (*vbid, stand.point)).collect();
+fn token(bucket: &Bucket, collection: CollectionId, cursors: &BTreeMap<Vbid, Cursor>) -> Token {
+    let started = cursors.iter().filter(|(_, cursor)| cursor.point.seqno > Seqno::ZERO);
+    let points = started.map(|(vbid, cursor)| (*vbid, cursor.point)).collect();
     Token { bucket: bucket.uuid.clone(), collection, points }
 }
 
@@ -541,8 +542,8 @@ pub fn start(node: &Arc<Node>, bucket: &Bucket, since: Since) -> Result<Token, R
         token.check(bucket, collection).map_err(|Gone(why)| Refused::Gone(why))?;
     }
     let wanted = Wanted { since, until: Until::Forever, ids: None, bodies: false, limit: 0 };
-    let stands = begin(node, bucket, collection, &wanted)?;
-    Ok(token(bucket, collection, &stands))
+    let cursors = begin(node, bucket, collection, &wanted)?;
+    Ok(token(bucket, collection, &cursors))
 }
 
 /// Asks all vBuckets for their start.
@@ -551,7 +552,7 @@ fn begin(
     bucket: &Bucket,
     collection: CollectionId,
     wanted: &Wanted,
-) -> Result<BTreeMap<Vbid, Stand>, Refused> {
+) -> Result<BTreeMap<Vbid, Cursor>, Refused> {
     let question = |vbids: &Vbids| {
         let call = part::begin_call(vbids.clone(), &wanted.since, wanted.until);
         part(bucket, collection, call)
@@ -559,18 +560,18 @@ fn begin(
     let want =
         ScatterRequest { vbids: Vbids::first(bucket.vbucket_count()), message: Box::new(question) };
     let gathered = node.gather(&bucket.name, &[want], BEGIN_PATIENCE);
-    let mut stands = BTreeMap::new();
-    for told in gathered.map_err(Refused::Unavailable)? {
-        match told.reply {
+    let mut cursors = BTreeMap::new();
+    for shard in gathered.map_err(Refused::Unavailable)? {
+        match shard.reply {
             Ok(ChangesReply::Begun(begun)) => {
-                stands.extend(begun.iter().map(|position| (position.vbid, position.stand())));
+                cursors.extend(begun.iter().map(|position| (position.vbid, position.cursor())));
             }
             Ok(ChangesReply::Gone(why)) => return Err(Refused::Gone(why)),
             Err(failure) => return Err(Refused::Unavailable(failure.message)),
-            _ => return Err(Refused::Unavailable("a node answers something else".into())),
+            _ => return Err(Refused::Unavailable("a node has sent an unexpected answer".into())),
         }
     }
-    Ok(stands)
+    Ok(cursors)
 }
 
 fn part(bucket: &Bucket, collection: CollectionId, call: ChangesCall) -> ChangesPart {

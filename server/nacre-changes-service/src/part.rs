@@ -3,7 +3,7 @@
 //! requests.
 
 use super::reader::{Read, Reader};
-use super::{Gone, Since, Stand, Until};
+use super::{Cursor, Gone, Since, Until};
 use nacre_bucket::{Bucket, Signal};
 use nacre_dcp::ResumePoint;
 use nacre_node::Node;
@@ -77,7 +77,7 @@ pub enum From {
     Points(Vec<Position>),
 }
 
-/// A [`Stand`] in a vBucket.
+/// A [`Cursor`] in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The vBucket.
@@ -89,28 +89,28 @@ pub struct Position {
 }
 
 impl Position {
-    pub(super) fn new(vbid: Vbid, stand: &Stand) -> Position {
-        let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = stand.point;
+    pub(super) fn new(vbid: Vbid, cursor: &Cursor) -> Position {
+        let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = cursor.point;
         let snapshot = (snapshot_start, snapshot_end);
-        Position { vbid, vb_uuid: vb_uuid.0, seqno, snapshot, end: stand.end }
+        Position { vbid, vb_uuid: vb_uuid.0, seqno, snapshot, end: cursor.end }
     }
 
-    pub(super) fn stand(&self) -> Stand {
+    pub(super) fn cursor(&self) -> Cursor {
         let point = ResumePoint {
             vb_uuid: VbUuid(self.vb_uuid),
             seqno: self.seqno,
             snapshot_start: self.snapshot.0,
             snapshot_end: self.snapshot.1,
         };
-        Stand { point, end: self.end }
+        Cursor { point, end: self.end }
     }
 }
 
 /// The next changes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ChangesTold {
+pub struct ChangesBatch {
     /// The changes, those of a vBucket in order.
-    pub changes: VecDeque<ToldChange>,
+    pub changes: VecDeque<PeerChange>,
     /// The consumer's positions after these changes, in the vBuckets in which they have changed.
     pub after: Vec<Position>,
     /// vBuckets that this node does not serve, or no longer: their changes may be incomplete.
@@ -127,7 +127,7 @@ pub struct ChangesTold {
 
 /// A change in a message to another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToldChange {
+pub struct PeerChange {
     /// The vBucket.
     pub vbid: Vbid,
     /// Position in the history, and its snapshot.
@@ -146,16 +146,16 @@ pub struct ToldChange {
     body: Vec<u8>,
 }
 
-impl ToldChange {
+impl PeerChange {
     pub(super) fn new(
         vbid: Vbid,
         point: &ResumePoint,
         document: &Document,
         has_body: bool,
-    ) -> ToldChange {
+    ) -> PeerChange {
         let meta = &document.meta;
         let is_alive = document.is_alive();
-        ToldChange {
+        PeerChange {
             vbid,
             seqno: meta.seqno,
             snapshot: (point.snapshot_start, point.snapshot_end),
@@ -234,7 +234,7 @@ pub enum ChangesReply {
     /// serves.
     Begun(Vec<Position>),
     /// Reply to [`ChangesCall::Read`].
-    Told(ChangesTold),
+    Batch(ChangesBatch),
     /// Reply to either: the reason why the consumer must restart.
     Gone(String),
 }
@@ -251,7 +251,7 @@ impl PeerMessage for ChangesPart {
     fn covered(reply: &ChangesReply, asked: Vbids) -> Vbids {
         match reply {
             ChangesReply::Begun(begun) => begun.iter().map(|position| position.vbid).collect(),
-            ChangesReply::Told(_) | ChangesReply::Gone(_) => asked,
+            ChangesReply::Batch(_) | ChangesReply::Gone(_) => asked,
         }
     }
 
@@ -279,8 +279,8 @@ impl PeerMessage for ChangesPart {
                     ids,
                     bodies,
                     limit: usize::try_from(limit).unwrap_or(usize::MAX).max(1),
-                    stands: BTreeMap::new(),
-                    told: ChangesTold::default(),
+                    cursors: BTreeMap::new(),
+                    batch: ChangesBatch::default(),
                 };
                 reading.answer(&after, Duration::from_millis(wait_ms), left)
             }
@@ -296,8 +296,8 @@ fn begin(
     from: &From,
     ends: bool,
 ) -> Result<Vec<Position>, Gone> {
-    let known: BTreeMap<Vbid, Stand> = match from {
-        From::Points(points) => points.iter().map(|point| (point.vbid, point.stand())).collect(),
+    let known: BTreeMap<Vbid, Cursor> = match from {
+        From::Points(points) => points.iter().map(|point| (point.vbid, point.cursor())).collect(),
         From::Beginning | From::Now => BTreeMap::new(),
     };
     let mut begun = Vec::new();
@@ -312,11 +312,11 @@ fn begin(
         };
         let point = match from {
             From::Now => at(high),
-            _ => known.get(&vbid).map_or(at(Seqno::ZERO), |stand| stand.point),
+            _ => known.get(&vbid).map_or(at(Seqno::ZERO), |cursor| cursor.point),
         };
-        let mut stand = Stand { point, end: if ends { high } else { Seqno(u64::MAX) } };
-        stand.resume(vbid, &vbucket)?;
-        begun.push(Position::new(vbid, &stand));
+        let mut cursor = Cursor { point, end: if ends { high } else { Seqno(u64::MAX) } };
+        cursor.resume(vbid, &vbucket)?;
+        begun.push(Position::new(vbid, &cursor));
     }
     // A node without a lease may have been failed over without knowing it.
     if !bucket.has_lease(node.now()) {
@@ -334,8 +334,8 @@ struct Reading<'a> {
     ids: Option<BTreeSet<Vec<u8>>>,
     bodies: bool,
     limit: usize,
-    stands: BTreeMap<Vbid, Stand>,
-    told: ChangesTold,
+    cursors: BTreeMap<Vbid, Cursor>,
+    batch: ChangesBatch,
 }
 
 impl Reading<'_> {
@@ -346,35 +346,35 @@ impl Reading<'_> {
         left: Duration,
     ) -> Result<ChangesReply, NoReply> {
         for position in after {
-            let mut stand = position.stand();
-            match self.reader.open(position.vbid, &mut stand) {
-                Ok(true) => drop(self.stands.insert(position.vbid, stand)),
-                Ok(false) => self.told.elsewhere.insert(position.vbid),
-                Err(Gone(why)) => self.told.gone.push((position.vbid, why)),
+            let mut cursor = position.cursor();
+            match self.reader.open(position.vbid, &mut cursor) {
+                Ok(true) => drop(self.cursors.insert(position.vbid, cursor)),
+                Ok(false) => self.batch.elsewhere.insert(position.vbid),
+                Err(Gone(why)) => self.batch.gone.push((position.vbid, why)),
             }
         }
         // The consumer learns of a lost history immediately.
-        if self.stands.is_empty() || !self.told.gone.is_empty() {
-            return match self.told.gone.is_empty() {
+        if self.cursors.is_empty() || !self.batch.gone.is_empty() {
+            return match self.batch.gone.is_empty() {
                 true => Err(NoReply::Elsewhere),
-                false => Ok(ChangesReply::Told(self.told)),
+                false => Ok(ChangesReply::Batch(self.batch)),
             };
         }
         if let Err(why) = self.read(wait.min(left), left) {
             match self.bucket.is_closed() {
                 // Each node decides for itself whether the bucket still exists.
                 true => return Err(NoReply::Elsewhere),
-                false if self.told.changes.is_empty() => return Err(NoReply::internal(why)),
+                false if self.batch.changes.is_empty() => return Err(NoReply::internal(why)),
                 // The next request reports the failure.
                 false => {}
             }
         }
         let moved = after.iter().filter_map(|before| {
-            let now = Position::new(before.vbid, self.stands.get(&before.vbid)?);
+            let now = Position::new(before.vbid, self.cursors.get(&before.vbid)?);
             (now != *before).then_some(now)
         });
-        self.told.after = moved.collect();
-        Ok(ChangesReply::Told(self.told))
+        self.batch.after = moved.collect();
+        Ok(ChangesReply::Batch(self.batch))
     }
 
     /// Reads until the answer is full or no change is available. If there is no change at all, waits for one.
@@ -387,36 +387,36 @@ impl Reading<'_> {
         let (mut bytes, mut looked) = (0, 0);
         while bytes < ANSWER_BYTES
             && looked < ANSWER_CHANGES
-            && self.told.changes.len() < self.limit
+            && self.batch.changes.len() < self.limit
         {
             match self.reader.next() {
                 Read::Message(vbid, message) => {
-                    let Some(stand) = self.stands.get_mut(&vbid) else { continue };
-                    let Some(document) = stand.take(message) else { continue };
+                    let Some(cursor) = self.cursors.get_mut(&vbid) else { continue };
+                    let Some(document) = cursor.take(message) else { continue };
                     looked += 1;
                     if self.ids.as_ref().is_some_and(|ids| !ids.contains(document.name())) {
                         continue;
                     }
-                    let told = ToldChange::new(vbid, &stand.point, &document, self.bodies);
-                    bytes += size_of::<ToldChange>() + told.name.len() + told.body.len();
-                    self.told.changes.push_back(told);
+                    let change = PeerChange::new(vbid, &cursor.point, &document, self.bodies);
+                    bytes += size_of::<PeerChange>() + change.name.len() + change.body.len();
+                    self.batch.changes.push_back(change);
                 }
                 // The consumer asks another node about these vBuckets immediately.
                 Read::Lost(vbids) => {
-                    vbids.iter().for_each(|vbid| self.told.elsewhere.insert(vbid));
+                    vbids.iter().for_each(|vbid| self.batch.elsewhere.insert(vbid));
                     return Ok(());
                 }
                 Read::Over => {
-                    (self.told.is_all, self.told.is_over) = (true, true);
+                    (self.batch.is_all, self.batch.is_over) = (true, true);
                     return Ok(());
                 }
                 Read::Broken(why) => return Err(why),
                 Read::Nothing => {
                     let is_all = self.reader.is_caught_up();
                     let left = if is_all { wait } else { left }.saturating_sub(passed(node));
-                    self.told.is_all = is_all;
-                    let has_elsewhere = !self.told.elsewhere.is_empty();
-                    if left.is_zero() || is_all && (has_elsewhere || !self.told.changes.is_empty())
+                    self.batch.is_all = is_all;
+                    let has_elsewhere = !self.batch.elsewhere.is_empty();
+                    if left.is_zero() || is_all && (has_elsewhere || !self.batch.changes.is_empty())
                     {
                         return Ok(());
                     }
@@ -424,7 +424,7 @@ impl Reading<'_> {
                         let service = node.service::<ChangesService>();
                         permit = service.and_then(|service| service.waiter_limit.enter());
                         if permit.is_none() {
-                            self.told.is_crowded = true;
+                            self.batch.is_crowded = true;
                             return Ok(());
                         }
                     }
@@ -432,7 +432,7 @@ impl Reading<'_> {
                 }
             }
         }
-        self.told.is_all = false;
+        self.batch.is_all = false;
         Ok(())
     }
 }
@@ -445,7 +445,7 @@ pub(super) fn begin_call(vbids: Vbids, since: &Since, until: Until) -> ChangesCa
         Since::Token(token) => {
             let points = token.points.iter().filter(|(vbid, _)| vbids.contains(**vbid));
             let position = |(vbid, point): (&Vbid, &ResumePoint)| {
-                Position::new(*vbid, &Stand { point: *point, end: Seqno(u64::MAX) })
+                Position::new(*vbid, &Cursor { point: *point, end: Seqno(u64::MAX) })
             };
             From::Points(points.map(position).collect())
         }
@@ -458,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_travels_is_what_consumers_are_told() {
+    fn changes_travel_between_nodes_as_consumers_receive_them() {
         let meta = Meta {
             seqno: Seqno(9),
             cas: Cas(8),
@@ -469,7 +469,7 @@ mod tests {
             ..Meta::default()
         };
         let document = Document::new(meta, b"\x08id", b"\0\0\0\x03xyz{}");
-        let stand = Stand {
+        let cursor = Cursor {
             point: ResumePoint {
                 vb_uuid: VbUuid(1 << 60),
                 seqno: Seqno(9),
@@ -478,17 +478,17 @@ mod tests {
             },
             end: Seqno(u64::MAX),
         };
-        let told = |has_body| {
-            let told = ToldChange::new(Vbid(3), &stand.point, &document, has_body);
-            postcard::from_bytes::<ToldChange>(&postcard::to_stdvec(&told).unwrap()).unwrap()
+        let change = |has_body| {
+            let change = PeerChange::new(Vbid(3), &cursor.point, &document, has_body);
+            postcard::from_bytes::<PeerChange>(&postcard::to_stdvec(&change).unwrap()).unwrap()
         };
-        let (with, without) = (told(true), told(false));
-        assert_eq!(with.point(VbUuid(1 << 60)), stand.point);
+        let (with, without) = (change(true), change(false));
+        assert_eq!(with.point(VbUuid(1 << 60)), cursor.point);
         let document = with.document(CollectionId(8));
         assert_eq!((document.name(), document.value()), (&b"id"[..], &b"{}"[..]));
         assert_eq!(document.meta, Meta { datatype: 0x01, ..meta });
         assert_eq!(without.document(CollectionId(8)).value(), b"");
-        assert_eq!(Position::new(Vbid(3), &stand).stand(), stand);
+        assert_eq!(Position::new(Vbid(3), &cursor).cursor(), cursor);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A read is valid only if this node served the vBucket, on the same branch of its history, both before and after the
 //! read. The reader therefore returns no change that another node has discarded, and none twice.
 
-use super::{Gone, Stand, resolve};
+use super::{Cursor, Gone, resolve};
 use nacre_bucket::{Bucket, ChangeConsumer, Waiter};
 use nacre_dcp::{Address, End, Interest, Message, Wanted};
 use nacre_node::Node;
@@ -59,29 +59,29 @@ impl Reader {
         }
     }
 
-    /// Starts to read a vBucket. Returns false if this node does not serve it now. The call moves `stand` to the
-    /// current branch. If `stand` has an end, the call limits the end to the present history.
+    /// Starts to read a vBucket. Returns false if this node does not serve it now. The call moves `cursor` to the
+    /// current branch. If `cursor` has an end, the call limits the end to the present history.
     ///
     /// # Errors
-    /// [`Gone`] if the history of the vBucket does not contain `stand`.
-    pub fn open(&mut self, vbid: Vbid, stand: &mut Stand) -> Result<bool, Gone> {
+    /// [`Gone`] if the history of the vBucket does not contain `cursor`.
+    pub fn open(&mut self, vbid: Vbid, cursor: &mut Cursor) -> Result<bool, Gone> {
         if !self.consumer.bucket.has_lease(self.node.now()) {
             return Ok(false);
         }
         self.consumer.watch(vbid);
         let ChangeConsumer { bucket, producer, .. } = &mut self.consumer;
         let Some(mut vbucket) = bucket.active(vbid) else { return Ok(false) };
-        stand.resume(vbid, &vbucket)?;
+        cursor.resume(vbid, &vbucket)?;
         let wanted = Wanted {
             interest: Interest::Collections(BTreeSet::from([self.collection])),
-            end: stand.end,
+            end: cursor.end,
             advances: true,
             skips_deletes: false,
             history: false,
         };
         let address = Address { vbid, stream_id: None, opaque: 0 };
-        producer.open(&mut vbucket, address, stand.point, wanted);
-        self.branches.insert(vbid, stand.point.vb_uuid);
+        producer.open(&mut vbucket, address, cursor.point, wanted);
+        self.branches.insert(vbid, cursor.point.vb_uuid);
         Ok(true)
     }
 
@@ -154,7 +154,7 @@ impl Reader {
     }
 }
 
-impl Stand {
+impl Cursor {
     /// Moves a position to the current branch of a vBucket. If the position has an end, limits it to the present
     /// history.
     ///
@@ -172,7 +172,7 @@ impl Stand {
             Resume::Continue => {}
             Resume::Rollback(Seqno::ZERO) => {
                 return Err(Gone(format!(
-                    "deletions after it were forgotten, or its history is unknown ({vbid})"
+                    "deletions after it were purged, or its history is unknown ({vbid})"
                 )));
             }
             Resume::Rollback(to) => {

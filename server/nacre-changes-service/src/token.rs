@@ -288,10 +288,10 @@ impl Token {
     ) -> Result<&BTreeMap<Vbid, ResumePoint>, Gone> {
         let count = bucket.vbucket_count();
         if self.bucket != bucket.uuid || self.points.keys().any(|vbid| vbid.0 >= count) {
-            return Err(Gone("it is one of another bucket".into()));
+            return Err(Gone("it belongs to another bucket".into()));
         }
         if self.collection != collection {
-            return Err(Gone("it is one of another collection".into()));
+            return Err(Gone("it belongs to another collection".into()));
         }
         Ok(&self.points)
     }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn a_malformed_token_is_refused() {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token().to_string()).unwrap();
         for length in 0..bytes.len() {
             assert_eq!(read(&bytes[..length]), None, "{length} bytes of it");

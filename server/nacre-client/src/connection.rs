@@ -189,7 +189,7 @@ impl Connection {
         }
         let proof = exchange.prove(&challenge.value).ok_or_else(|| Error::Login {
             purpose: purpose.clone(),
-            reason: "the server's challenge is none",
+            reason: "the server's challenge is malformed",
         })?;
         let answer = self.expect(Opcode::SaslStep, key, &proof.message, &purpose)?;
         if answer.value == proof.signature {
@@ -300,7 +300,9 @@ impl Connection {
     pub fn into_socket(self) -> Result<TcpStream, Error> {
         match self.stream {
             Stream::Plain(stream) => Ok(stream),
-            Stream::Tls(_) => Err(Error::Invalid("this does not go over TLS".to_owned())),
+            Stream::Tls(_) => Err(Error::Invalid(
+                "an encrypted connection cannot be used as a plain socket".to_owned(),
+            )),
         }
     }
 
@@ -335,10 +337,10 @@ impl Connection {
         while !self.has_answer()? {
             self.read()?;
         }
-        let (frame, length) = decode(&self.input[self.unread.clone()])
-            .ok()
-            .flatten()
-            .ok_or_else(|| Error::Malformed("the server's answer is no frame".to_owned()))?;
+        let (frame, length) =
+            decode(&self.input[self.unread.clone()]).ok().flatten().ok_or_else(|| {
+                Error::Malformed("the server's answer is not a frame of the protocol".to_owned())
+            })?;
         let seen = look(&frame);
         self.unread.start += length;
         Ok(seen)
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_named() {
+    fn a_malformed_answer_is_named() {
         let mut huge = vec![0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
         huge.extend([0; 12]);
         for (bytes, expected) in [
@@ -442,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_where_nobody_listens_and_one_that_is_none_are_named() {
+    fn a_refused_connection_and_an_invalid_address_are_named() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let error = noop(&free).unwrap_err().to_string();
         assert!(error.ends_with(": does a node run there?"), "{error}");

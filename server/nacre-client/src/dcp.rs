@@ -323,7 +323,7 @@ impl DcpConsumer {
 }
 
 fn malformed() -> Error {
-    Error::Malformed("the server has sent what is no part of a stream".to_owned())
+    Error::Malformed("the server has sent a message that does not belong to a stream".to_owned())
 }
 
 fn read_failover_log(value: &[u8]) -> Result<StreamReply, Error> {

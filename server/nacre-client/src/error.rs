@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_why_and_what_to_do() {
+    fn a_refusal_names_its_reason_and_the_remedy() {
         assert_eq!(
             describe_status(Opcode::SaslAuth, 0x20),
             "Authentication failed (AUTH_ERROR): look at the user and the password"
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_may_have_happened_is_told_from_one_that_has_not() {
+    fn an_ambiguous_write_differs_from_one_that_was_not_sent() {
         let refused =
             |status| Error::Refused { purpose: String::new(), opcode: Opcode::Set, status };
         assert!(Error::Closed.is_ambiguous() && Error::Closed.is_retryable());

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_frame_is_named() {
+    fn a_part_that_does_not_fit_a_frame_is_named() {
         let key = vec![b'a'; 256];
         assert!(Request { key: &key, ..Request::default() }.check().is_ok());
         let refused = Request { key: &key, framing: &[0x11, 1], ..Request::default() }.check();

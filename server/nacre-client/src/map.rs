@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_has_no_nodes_or_is_refused() {
+    fn a_malformed_map_has_no_nodes_or_is_refused() {
         assert!(ClusterMap::read(b"{", "a:1", false).is_err());
         for text in
             ["{}", "[]", "null", r#"{"vBucketServerMap": {"vBucketMap": [1, [], [[]], [1e300]]}}"#]

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_and_one_where_nobody_listens_are_told_apart() {
+    fn an_invalid_address_and_a_refused_connection_have_different_errors() {
         let refused = || ureq::Error::Io(ErrorKind::ConnectionRefused.into());
         let told = unreachable("http://127.0.0.1:1", &refused());
         assert!(told.starts_with("cannot reach http://127.0.0.1:1: "), "{told}");

@@ -30,7 +30,7 @@ impl Address {
             None => (false, bare.strip_prefix("http://").unwrap_or(bare)),
         };
         let (host, port) = match bare.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is no port"))?),
+            Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is not a port number"))?),
             None => (bare, if encrypted { PORT_DEFAULT_TLS } else { PORT_DEFAULT }),
         };
         check_host(host)?;
@@ -46,7 +46,7 @@ impl Address {
 pub fn check_host(host: &str) -> Result<(), String> {
     let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
     if ANYWHERE.contains(&host) || host.len() > 253 || !host.chars().all(fits) {
-        return Err(format!("Hostname {host:?} is not valid: a name or an IPv4 address is wanted"));
+        return Err(format!("Hostname {host:?} is not valid: expected a name or an IPv4 address"));
     }
     Ok(())
 }

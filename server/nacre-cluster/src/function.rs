@@ -762,7 +762,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_takes_functions_with_it() {
+    fn dropped_keyspaces_take_their_functions_with_them() {
         let mut functions = functions();
         functions.set_state(&id("f"), FunctionState::Deployed, 0).unwrap();
         functions.forget(&DroppedPath { bucket: "b", scope: Some("s"), collection: Some("other") });

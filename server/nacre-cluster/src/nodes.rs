@@ -87,7 +87,7 @@ impl Cluster {
             let stays = node.has_data() == services.contains(&ServiceName::DATA);
             if !stays && node.membership != Membership::Added {
                 return Err(refused_services(
-                    "a node that is in the cluster has kv, or has it not, until it leaves",
+                    "kv cannot be added to or taken from a node of the cluster: remove the node first",
                 ));
             }
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_does_may_change_but_for_data() {
+    fn services_of_a_node_can_change_except_for_data() {
         let mut cluster = two();
         let refused: [(u64, &[ServiceName]); 3] =
             [(2, &[]), (2, &[ServiceName::DATA]), (1, &[ServiceName::QUERY])];

@@ -151,7 +151,7 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
 /// The text is not a valid [`OutgoingRule`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no network, address or host, such as 127.0.0.0/8, [::1]:8080 or hooks.example:443"
+    "{0:?} is not a network, address or host such as 127.0.0.0/8, [::1]:8080 or hooks.example:443"
 )]
 pub struct NoOutgoingRule(String);
 

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn few_partitions_move_when_a_node_comes_and_who_had_them_is_still_asked() {
+    fn few_partitions_move_to_a_new_node_and_their_old_nodes_still_answer() {
         let (before, after, index) = (cluster(4), cluster(5), index("u", 64, 0));
         let (old, new) = (before.holders(&index), after.holders(&index));
         let moved: Vec<u16> =

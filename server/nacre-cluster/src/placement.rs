@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_node_serves_all_and_nobody_follows() {
+    fn a_lone_node_serves_all_and_has_no_replicas() {
         assert_eq!(place(&[vec![], vec![]], &nodes(&[7]), 1), vec![vec![Some(NodeId(7)), None]; 2]);
         assert_eq!(place(&[vec![]], &nodes(&[]), 1), [[None, None]]);
     }

@@ -133,16 +133,16 @@ impl Deployment {
         };
         match (world, &self.source) {
             (World::Service | World::Resolver | World::IndexType, None) => {
-                invalid("has a bucket: name it")
+                invalid("belongs to a bucket: name the bucket")
             }
-            (World::Functions, Some(_)) => invalid("belongs to no bucket: name none"),
+            (World::Functions, Some(_)) => invalid("belongs to no bucket: leave the bucket out"),
             (World::Resolver, Some(Source { scope: Some(_), .. })) => {
-                invalid("is for a whole bucket: name no scope")
+                invalid("belongs to a whole bucket: leave the scope out")
             }
             (World::Functions | World::Resolver, _)
                 if self.since != Since::default() || self.begin.is_some() =>
             {
-                invalid("reads no documents: it begins nowhere")
+                invalid("reads no documents: leave out where to begin")
             }
             _ => Ok(()),
         }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deployed_cannot_be_removed() {
+    fn deployed_packages_cannot_be_removed() {
         let mut plugins = plugins();
         let refusal = plugins.drop_package("counter", "1");
         assert_eq!(refusal, Err(Refusal::PackageInUse { deployment: "c".into() }));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_elsewhere_begins_again() {
+    fn a_deployment_that_moves_its_start_begins_again() {
         let mut plugins = plugins();
         let since_now =
             |begin: Option<&str>| Deployment { begin: begin.map(str::to_owned), ..deployment("1") };
@@ -434,13 +434,13 @@ mod tests {
         let scope = Some("s".into());
         let part = Some(Source { bucket: "c".into(), scope, collection: None });
         for (wrong, why) in [
-            (of(World::Functions, source("a")), "name none"),
-            (of(World::Resolver, None), "name it"),
-            (of(World::Service, None), "name it"),
-            (of(World::IndexType, None), "name it"),
-            (of(World::Resolver, part), "name no scope"),
-            (Deployment { since: Since::Now, ..functions.clone() }, "begins nowhere"),
-            (Deployment { begin: Some("token".into()), ..functions.clone() }, "begins nowhere"),
+            (of(World::Functions, source("a")), "leave the bucket out"),
+            (of(World::Resolver, None), "name the bucket"),
+            (of(World::Service, None), "name the bucket"),
+            (of(World::IndexType, None), "name the bucket"),
+            (of(World::Resolver, part), "leave the scope out"),
+            (Deployment { since: Since::Now, ..functions.clone() }, "leave out where to begin"),
+            (Deployment { begin: Some("token".into()), ..functions.clone() }, "leave out where to begin"),
         ] {
             let refused = plugins.deploy("wrong", &wrong).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");

@@ -14,7 +14,7 @@ pub enum Refusal {
         id: NodeId,
     },
     /// No user with all privileges would remain, and no remaining user could create one.
-    #[error("Nobody else has the role admin: give it to another user first.")]
+    #[error("No other user has the role admin: give it to another user first.")]
     LastAdministrator,
     /// The server group does not exist.
     #[error("there is no such group")]
@@ -26,14 +26,14 @@ pub enum Refusal {
         bucket: String,
     },
     /// The deciding node no longer leads; its successor decides again.
-    #[error("another node leads by now")]
+    #[error("another node has become the leader")]
     LedByAnother,
     /// A rebalance is running.
     #[error("Rebalance running.")]
     RebalanceRuns,
     /// Another failover is in progress. Nodes must be failed over one after the other or all at once: two separate
     /// decisions that are each safe may together lose documents.
-    #[error("{id} is being failed over: wait until it is, or name it as well.")]
+    #[error("{id} is being failed over: wait until that is done, or name it as well.")]
     FailoverRuns {
         /// ID of the node.
         id: NodeId,
@@ -47,7 +47,7 @@ pub enum Refusal {
     #[error("There is no rebalance running.")]
     NoRebalance,
     /// The ID belongs or belonged to another node.
-    #[error("{id} is, or was, another node")]
+    #[error("{id} was already given to another node")]
     NodeNumberTaken {
         /// The number.
         id: NodeId,
@@ -232,7 +232,7 @@ pub enum Refusal {
     #[error("the function is already in paused state")]
     FunctionPaused,
     /// The function's writes would trigger it through other functions.
-    #[error("what the function writes comes back to it through {name}, for ever")]
+    #[error("endless recursion: what the function writes comes back to it through {name}")]
     FunctionRecursion {
         /// One of the other functions, or the function itself if one of its queries writes its own source.
         name: String,

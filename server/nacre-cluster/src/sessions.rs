@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_say_nothing_any_more_go_and_too_many_end_all() {
+    fn obsolete_entries_are_removed_and_too_many_revoke_all_sessions() {
         let mut sessions = EndedSessions::default();
         end(&mut sessions, Some("a"), 100_000);
         end(&mut sessions, Some("b"), 100_000 + AGE_S_MAX + 1);

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fixed_at_creation_cannot_be_changed() {
+    fn settings_fixed_at_creation_cannot_be_changed() {
         let before = BucketSettings {
             kind: BucketKind::Ephemeral,
             eviction_policy: EvictionPolicy::None,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_none() {
+    fn ordinary_documents_are_not_events() {
         let document = |key: &[u8]| Document::new(Meta::default(), key, b"{\"uid\":\"x\"}");
         assert_eq!(SystemEvent::read(&document(b"\0scope:8")), None, "somebody's document");
         assert_eq!(SystemEvent::read(&document(b"\x01scope:8")), None, "without its fields");

@@ -22,7 +22,7 @@ pub enum Beat {
 pub struct Heartbeat {
     /// The silence in either direction after which a NOOP is sent; `None` for never.
     interval_ns: Option<u64>,
-    heard: u64,
+    received: u64,
     sent: u64,
     asked: bool,
 }
@@ -30,7 +30,7 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Creates the heartbeat of a connection that was opened at `now`, without NOOPs.
     pub fn new(now: u64) -> Heartbeat {
-        Heartbeat { interval_ns: None, heard: now, sent: now, asked: false }
+        Heartbeat { interval_ns: None, received: now, sent: now, asked: false }
     }
 
     /// Sets the silence after which a NOOP is sent.
@@ -39,13 +39,13 @@ impl Heartbeat {
     }
 
     /// Records that the consumer has sent something.
-    pub fn heard(&mut self, now: u64) {
-        self.heard = now;
+    pub fn record_received(&mut self, now: u64) {
+        self.received = now;
     }
 
     /// Records that the consumer has answered a NOOP.
     pub fn answered(&mut self, now: u64) {
-        self.heard = now;
+        self.received = now;
         self.asked = false;
     }
 
@@ -62,10 +62,10 @@ impl Heartbeat {
     /// Returns the next step at `now`. After [`Beat::Ask`] the NOOP counts as sent.
     pub fn tick(&mut self, now: u64) -> Beat {
         let Some(interval) = self.interval_ns else { return Beat::Rest };
-        if now.saturating_sub(self.heard) > SILENCE_NS_MAX.max(2 * interval) {
+        if now.saturating_sub(self.received) > SILENCE_NS_MAX.max(2 * interval) {
             return Beat::GiveUp;
         }
-        if self.asked || now.saturating_sub(self.heard.min(self.sent)) < interval {
+        if self.asked || now.saturating_sub(self.received.min(self.sent)) < interval {
             return Beat::Rest;
         }
         self.asked = true;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_or_only_sends_is_asked_as_well() {
+    fn a_one_sided_connection_is_checked_by_heartbeats_too() {
         let mut heartbeat = Heartbeat::new(0);
         heartbeat.set_interval(Some(10 * SECOND));
         heartbeat.sent(9 * SECOND);

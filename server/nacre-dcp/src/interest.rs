@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_writes_are_shown_to_nobody() {
+    fn prepared_writes_are_not_streamed_to_clients() {
         assert!(!Interest::Everything.admits(&document(CollectionId::PREPARED.0)));
     }
 

@@ -39,5 +39,5 @@ pub use interest::Interest;
 pub use outlet::{End, Message, Origin, Wanted};
 pub use producer::{Address, Finished, Producer, SCANS_MAX, STREAMS_MAX, Vbuckets, Work};
 pub use rollback::{Resume, resume};
-pub use stream::{Backfill, Documents, Limit, Past, Portion, Read, Stream};
+pub use stream::{Backfill, Documents, Limit, Portion, Read, StoreScan, Stream};
 pub use window::Window;

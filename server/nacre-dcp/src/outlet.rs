@@ -79,7 +79,7 @@ pub(crate) struct Outlet {
     /// The end of the last announced snapshot.
     announced: Option<Seqno>,
     /// The last seqno that the consumer was informed of.
-    told: Seqno,
+    last_sent: Seqno,
     /// The last seqno that was read.
     position: Seqno,
     /// The purge seqno up to which the consumer has missed no deletion and will miss none, although its position may be
@@ -93,8 +93,8 @@ impl Outlet {
     pub fn new(wanted: Wanted, from: ResumePoint, purged: Seqno) -> Outlet {
         let complete = from.seqno == from.snapshot_end;
         let resumed = Some(if complete { from.seqno } else { from.snapshot_start });
-        let (told, position) = (from.seqno, from.seqno);
-        Outlet { wanted, resumed, announced: None, told, position, purged }
+        let (last_sent, position) = (from.seqno, from.seqno);
+        Outlet { wanted, resumed, announced: None, last_sent, position, purged }
     }
 
     /// Returns the consumer's request with the current interest.
@@ -128,12 +128,12 @@ impl Outlet {
 
     /// Appends the messages of a portion. `purged` is the purge seqno when the portion was read, or when its scan
     /// began.
-    pub fn tell(
+    pub fn append(
         &mut self,
         portion: Portion,
         origin: Origin,
         purged: Seqno,
-        mut say: impl FnMut(Message),
+        mut emit: impl FnMut(Message),
     ) {
         self.note_purged(origin == Origin::Disk && !portion.is_history, purged);
         let ResumePoint { seqno, snapshot_start, snapshot_end, .. } = portion.position;
@@ -152,7 +152,7 @@ impl Outlet {
         let last = shown.last().map(|document| document.meta.seqno);
         let reached = seqno.min(self.wanted.end);
         let ends = seqno == snapshot_end || reached == self.wanted.end;
-        let lags = ends && self.wanted.advances && last.unwrap_or(self.told) < reached;
+        let lags = ends && self.wanted.advances && last.unwrap_or(self.last_sent) < reached;
         if last.is_none() && !lags {
             return;
         }
@@ -165,13 +165,13 @@ impl Outlet {
                 Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
                 _ => snapshot_end,
             };
-            say(Message::Snapshot { start, end, origin, is_history, purged: self.purged });
+            emit(Message::Snapshot { start, end, origin, is_history, purged: self.purged });
         }
-        shown.into_iter().for_each(|document| say(Message::Document(document)));
+        shown.into_iter().for_each(|document| emit(Message::Document(document)));
         if lags {
-            say(Message::Advanced(reached));
+            emit(Message::Advanced(reached));
         }
-        self.told = if lags { reached } else { last.unwrap_or(self.told) };
+        self.last_sent = if lags { reached } else { last.unwrap_or(self.last_sent) };
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
 
     fn told(outlet: &mut Outlet, portion: Portion, origin: Origin) -> String {
         let mut said = Vec::new();
-        outlet.tell(portion, origin, Seqno::ZERO, |message| {
+        outlet.append(portion, origin, Seqno::ZERO, |message| {
             said.push(match message {
                 Message::Snapshot { start, end, .. } => format!("{start}..{end}"),
                 Message::Document(document) => format!("@{}", document.meta.seqno),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_consumer_does_not_see_moves_it_on_all_the_same() {
+    fn unseen_documents_advance_a_consumer_too() {
         let mut outlet = outlet(Interest::DefaultCollection, u64::MAX, true);
         let mut tell = |portion| told(&mut outlet, portion, Origin::Memory);
         assert_eq!(tell(portion(&[(0, 1), (8, 2)], 2, 1, 2)), "0..2 @1 ->2");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_told_of_unseen_seqnos_gets_snapshots_that_end_with_what_it_sees() {
+    fn a_consumer_without_seqno_advances_gets_snapshots_that_end_with_a_visible_document() {
         let mut outlet = outlet(Interest::DefaultCollection, u64::MAX, false);
         let mut tell = |portion| told(&mut outlet, portion, Origin::Memory);
         assert_eq!(tell(portion(&[(0, 1), (8, 2)], 2, 1, 2)), "0..1 @1");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_the_end_is_sent_though_the_scan_goes_on() {
+    fn nothing_beyond_the_end_is_sent_though_the_scan_continues() {
         let mut outlet = outlet(Interest::Everything, 5, true);
         let mut tell = |portion| told(&mut outlet, portion, Origin::Disk);
         assert_eq!(tell(portion(&[(0, 2), (0, 8)], 8, 1, 20)), "0..20 @2 ->5");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_stopped_within_a_snapshot_goes_on_in_it() {
+    fn a_consumer_that_stopped_within_a_snapshot_continues_in_it() {
         let wanted = Wanted {
             interest: Interest::Everything,
             end: Seqno(u64::MAX),
@@ -311,11 +311,16 @@ mod tests {
         let mut outlet = Outlet::new(wanted, from, Seqno(purged));
         let mut named = Vec::new();
         for &(origin, start, end, purged) in portions {
-            outlet.tell(portion(&[(0, end)], end, start, end), origin, Seqno(purged), |message| {
-                if let Message::Snapshot { purged, .. } = message {
-                    named.push(purged.0);
-                }
-            });
+            outlet.append(
+                portion(&[(0, end)], end, start, end),
+                origin,
+                Seqno(purged),
+                |message| {
+                    if let Message::Snapshot { purged, .. } = message {
+                        named.push(purged.0);
+                    }
+                },
+            );
         }
         named
     }
@@ -340,7 +345,7 @@ mod tests {
         let mut all = outlet(Interest::Everything, u64::MAX, true);
         let history = Portion { is_history: true, ..portion(&[(0, 5)], 5, 1, 9) };
         let mut named = None;
-        all.tell(history, Disk, Seqno(8), |message| {
+        all.append(history, Disk, Seqno(8), |message| {
             if let Message::Snapshot { purged, .. } = message {
                 named = Some(purged);
             }

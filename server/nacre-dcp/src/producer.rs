@@ -15,7 +15,7 @@
 //! streams there are and however slow the consumer is; an idle stream costs nothing.
 
 use crate::outlet::{End, Message, Origin, Outlet, Wanted};
-use crate::{Backfill, Limit, Past, Portion, Read, ResumePoint, Stream};
+use crate::{Backfill, Limit, Portion, Read, ResumePoint, StoreScan, Stream};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use std::collections::{BTreeMap, VecDeque};
@@ -93,7 +93,10 @@ pub struct Finished<E> {
 impl<E> Work<E> {
     /// Reads the portion. For streams without an open scan, `open` begins a scan of the vBucket after the seqno, with or
     /// without history.
-    pub fn run(self, open: impl FnOnce(Vbid, Seqno, bool) -> Result<Past<E>, E>) -> Finished<E> {
+    pub fn run(
+        self,
+        open: impl FnOnce(Vbid, Seqno, bool) -> Result<StoreScan<E>, E>,
+    ) -> Finished<E> {
         let Work { serial, vbid, after, wants_history, vb_uuid, backfill } = self;
         let read = |mut backfill: Backfill<E>| {
             let portion = backfill.read(PORTION)?;
@@ -289,14 +292,15 @@ impl<E> Producer<E> {
         found.queued = false;
         // A stream follows a single branch of history and ends where another begins: the consumer could not distinguish
         // versions of the two branches.
-        let goes_on = |stream: &Stream<E>, vbucket: &Vbucket| {
+        let is_readable = |stream: &Stream<E>, vbucket: &Vbucket| {
             vbucket.makes_history() && vbucket.failover_log().current() == stream.vb_uuid()
         };
         let (portion, origin, purged) = match std::mem::replace(&mut found.source, Source::Memory) {
             Source::Arrived(backfill, portion) => {
                 self.scans -= 1;
                 let vbid = found.address.vbid;
-                if vbuckets.with(vbid, |vbucket| goes_on(&found.stream, vbucket)) != Some(true) {
+                if vbuckets.with(vbid, |vbucket| is_readable(&found.stream, vbucket)) != Some(true)
+                {
                     return self.end(serial, End::VbucketGone, vbuckets);
                 }
                 found.stream.put_back(backfill);
@@ -308,10 +312,10 @@ impl<E> Producer<E> {
                 let limit = Limit { count, ..PORTION };
                 let read = vbuckets.with(found.address.vbid, |vbucket| {
                     let purged = vbucket.purge_seqno();
-                    let goes_on = goes_on(&found.stream, vbucket);
+                    let is_readable = is_readable(&found.stream, vbucket);
                     let interest = &found.outlet.wanted().interest;
                     let concerns = |collection| interest.concerns(collection);
-                    goes_on.then(|| (found.stream.read(vbucket, limit, concerns), purged))
+                    is_readable.then(|| (found.stream.read(vbucket, limit, concerns), purged))
                 });
                 match read.flatten() {
                     Some((Read::Portion(portion), purged)) => (portion, Origin::Memory, purged),
@@ -334,7 +338,9 @@ impl<E> Producer<E> {
             }
         };
         let (address, outbox) = (found.address, &mut self.outbox);
-        found.outlet.tell(portion, origin, purged, |message| outbox.push_back((address, message)));
+        found
+            .outlet
+            .append(portion, origin, purged, |message| outbox.push_back((address, message)));
         if let Some(end) = found.outlet.end_at(found.stream.position()) {
             return self.end(serial, end, vbuckets);
         }
@@ -378,7 +384,7 @@ impl<E> Producer<E> {
     }
 
     /// Closes the scans that are not being read now. Their streams begin new scans at their positions.
-    pub fn let_go_of_scans(&mut self) {
+    pub fn close_idle_scans(&mut self) {
         // Streams with an open scan precede all others.
         for serial in &self.waiting {
             let Some(found) = self.streams.get_mut(serial) else { continue };
@@ -494,7 +500,7 @@ mod tests {
                 let end = documents.last().map_or(after, |last| last.meta.seqno);
                 let behind = documents.into_iter().filter(move |d| d.meta.seqno > after);
                 let documents = Box::new(behind.map(Ok));
-                Ok(Past { documents, end, history_start: None })
+                Ok(StoreScan { documents, end, history_start: None })
             })
         }
     }
@@ -537,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_another_branch_is_told_to_who_follows_the_one_before() {
+    fn nothing_of_another_branch_is_sent_to_a_consumer_of_the_one_before() {
         let bucket = Bucket::new(2);
         let mut producer = Producer::default();
         for vbid in [0, 1] {
@@ -567,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_memory_is_read_elsewhere_a_few_scans_at_a_time() {
+    fn evicted_history_is_read_by_workers_a_few_scans_at_a_time() {
         let bucket = Bucket::new(9);
         let mut producer = Producer::default();
         for vbid in 0..9 {
@@ -604,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_closed_says_nothing_more() {
+    fn a_closed_stream_sends_nothing_more() {
         let bucket = Bucket::new(1);
         let mut producer = Producer::default();
         bucket.set(0, "a");
@@ -635,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_that_are_let_go_are_gone_on_with_by_others() {
+    fn closed_scans_are_continued_by_new_ones() {
         let bucket = Bucket::new(2);
         let mut producer = Producer::default();
         for vbid in 0..2 {
@@ -653,12 +659,12 @@ mod tests {
         let second = bucket.scan(producer.take_work().unwrap());
         producer.finish(second, &bucket);
         assert!(producer.holds_scans(), "one has arrived, and is not sent");
-        producer.let_go_of_scans();
+        producer.close_idle_scans();
         told.extend(sent(&mut producer, &bucket));
         assert!(!producer.holds_scans());
         while let Some(work) = producer.take_work() {
             producer.finish(bucket.scan(work), &bucket);
-            producer.let_go_of_scans();
+            producer.close_idle_scans();
             told.extend(sent(&mut producer, &bucket));
         }
         for vbid in 0..2 {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_those_who_missed_deletions_start_again() {
+    fn consumers_with_unknown_history_or_missed_deletions_start_again() {
         assert_eq!(ask(9, 50, 50, 50), Resume::Rollback(Seqno(0)));
         assert_eq!(ask(1, 3, 3, 3), Resume::Rollback(Seqno(0)), "below the purge seqno");
     }

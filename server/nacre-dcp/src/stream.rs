@@ -43,7 +43,7 @@ pub struct Limit {
 }
 
 /// A scan of the store.
-pub struct Past<E> {
+pub struct StoreScan<E> {
     /// The versions up to `end`.
     pub documents: Documents<E>,
     /// The reader's position after the scan.
@@ -69,8 +69,8 @@ pub struct Backfill<E> {
 
 impl<E> Backfill<E> {
     /// Creates a backfill of the history after `after`, on the branch `vb_uuid`.
-    pub fn new(past: Past<E>, vb_uuid: VbUuid, after: Seqno) -> Backfill<E> {
-        let Past { documents, end, history_start } = past;
+    pub fn new(past: StoreScan<E>, vb_uuid: VbUuid, after: Seqno) -> Backfill<E> {
+        let StoreScan { documents, end, history_start } = past;
         let documents = Some(documents.peekable());
         let (position, start) = (after, after.next());
         Backfill { documents, vb_uuid, position, start, end, history_start, done: false }
@@ -228,7 +228,7 @@ impl<E> Stream<E> {
             if vbucket.collections_after(self.position).any(wanted) {
                 return Read::Behind(self.position);
             }
-            return Read::Portion(self.pass_over(persisted));
+            return Read::Portion(self.skip_to(persisted));
         };
         if drained.snapshot_end == self.position {
             return Read::CaughtUp;
@@ -245,7 +245,7 @@ impl<E> Stream<E> {
     }
 
     /// Advances to `seqno` without documents.
-    fn pass_over(&mut self, seqno: Seqno) -> Portion {
+    fn skip_to(&mut self, seqno: Seqno) -> Portion {
         let snapshot_start = self.within.take().unwrap_or(self.position.next());
         self.position = seqno;
         let vb_uuid = self.vb_uuid;
@@ -254,7 +254,7 @@ impl<E> Stream<E> {
     }
 
     /// Accepts a scan of the store that began after [`Read::Behind`].
-    pub fn begin_backfill(&mut self, past: Past<E>) {
+    pub fn begin_backfill(&mut self, past: StoreScan<E>) {
         let mut backfill = Backfill::new(past, self.vb_uuid, self.position);
         backfill.start = self.within.unwrap_or(backfill.start);
         self.backfill = Some(backfill);
@@ -396,7 +396,7 @@ mod tests {
         };
         let stored = [("\0b", 2), ("\0a", 3), ("\0b", 4), ("\0a", 5)];
         let documents = stored.into_iter().filter(move |(_, seqno)| *seqno > after).map(version);
-        let past = Past {
+        let past = StoreScan {
             documents: Box::new(documents),
             end: Seqno(5),
             history_start: history_start.map(Seqno),
@@ -446,7 +446,7 @@ mod tests {
             d.as_ref().map_or(Seqno(0), |d| d.meta.seqno)
         });
         let documents = Box::new(stored.into_iter());
-        stream.begin_backfill(Past { documents, end: Seqno(3), history_start: None });
+        stream.begin_backfill(StoreScan { documents, end: Seqno(3), history_start: None });
         // The rest is stored while the scan runs; the stream's cursor keeps it in memory.
         vbucket.set_persisted(Seqno(4), usize::MAX);
         assert_eq!(shown(&stream.backfill(limit(2)).unwrap()), "a@1 b@2 -> 2 in 1..=3");
@@ -461,7 +461,7 @@ mod tests {
     /// The snapshot 1 to 5 omits `a`, which version 5 has superseded. A consumer that stopped at 3 is not consistent before it
     /// has version 5.
     #[test]
-    fn a_stream_that_goes_on_within_a_snapshot_stays_within_it() {
+    fn a_stream_that_continues_within_a_snapshot_stays_within_it() {
         let within = |seqno, snapshot_start, snapshot_end| ResumePoint {
             vb_uuid: VbUuid(5),
             seqno: Seqno(seqno),
@@ -474,7 +474,7 @@ mod tests {
                 Ok::<_, Infallible>(Document::new(meta, format!("\0{key}").as_bytes(), b"1"))
             };
             let documents = Box::new(documents.iter().map(version));
-            Past { documents, end: Seqno(end), history_start: None }
+            StoreScan { documents, end: Seqno(end), history_start: None }
         };
         let mut vbucket = vbucket();
         for key in ["a", "b", "c", "d", "a", "e", "f"] {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_memory_is_passed_over_where_it_has_nothing_of_what_is_wanted() {
+    fn evicted_history_without_wanted_documents_is_skipped() {
         let mut vbucket = vbucket();
         ["a", "b"].into_iter().for_each(|key| set(&mut vbucket, key));
         vbucket.set_persisted(Seqno(2), usize::MAX);

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acknowledges_what_was_not_sent() {
+    fn unsent_bytes_cannot_be_acknowledged() {
         let mut window = Window::default();
         window.resize(100);
         window.sent(100);

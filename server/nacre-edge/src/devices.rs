@@ -48,7 +48,7 @@ pub(crate) fn accept(mut call: Call) -> Result<Reply, Reply> {
     }
     if call.gateway.has_upstream() {
         let reason =
-            "this gateway is in step with a cluster, and no hub of others: sync with that cluster";
+            "this gateway syncs with a cluster and is not a hub: sync with that cluster";
         return refused(StatusCode::CONFLICT, "has_upstream", reason);
     }
     let reply = websocket::accept(&call.headers, nacre::SYNC_PROTOCOL)?;

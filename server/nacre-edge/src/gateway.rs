@@ -245,7 +245,7 @@ fn report(event: &SyncEvent, status: &SyncStatus) {
         }
         SyncEvent::NoCollection(path) => eprintln!("sync: the hub shows no collection {path:?}"),
         SyncEvent::Again { lost: true } => eprintln!("sync: the hub has lost versions"),
-        SyncEvent::Again { lost: false } => eprintln!("sync: the hub has forgotten deletions"),
+        SyncEvent::Again { lost: false } => eprintln!("sync: the hub has purged deletions"),
         _ => {}
     }
 }

@@ -20,7 +20,7 @@ impl Wake {
     pub fn fd(&self) -> Result<i32, Error> {
         if self.pair.get().is_none() {
             let failed =
-                |error| Error::Io { what: format!("make a descriptor to wake by: {error}") };
+                |error| Error::Io { what: format!("create the wake descriptor: {error}") };
             let (reader, writer) = UnixStream::pair().map_err(failed)?;
             reader.set_nonblocking(true).map_err(failed)?;
             writer.set_nonblocking(true).map_err(failed)?;

@@ -101,13 +101,13 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// Wakes a waiting listener and calls the application's `wake` callback.
 #[derive(Default)]
-struct Bell {
+struct ListenerWaker {
     has_news: Mutex<bool>,
     condition: Condvar,
     wake: Mutex<Option<Wake>>,
 }
 
-impl Waiter for Bell {
+impl Waiter for ListenerWaker {
     fn wake(&self) {
         *self.has_news.lock() = true;
         self.condition.notify_all();
@@ -123,7 +123,7 @@ impl Waiter for Bell {
 pub struct Changes {
     db: Db,
     consumer: ChangeConsumer,
-    bell: Arc<Bell>,
+    waker: Arc<ListenerWaker>,
     points: Vec<ResumePoint>,
     /// The start and end of the current snapshot of each vBucket.
     snapshots: Vec<(Seqno, Seqno)>,
@@ -141,12 +141,12 @@ impl Changes {
         let count = inner.bucket.vbucket_count();
         let mut points = match since {
             Since::Token(text) => token::read(text, count).ok_or_else(|| {
-                Error::InvalidArgument("this is no token of this database".into())
+                Error::InvalidArgument("this is not a token of this database".into())
             })?,
             Since::Start | Since::Now => vec![ResumePoint::default(); usize::from(count)],
         };
-        let bell = Arc::new(Bell::default());
-        let waiter = Arc::clone(&bell) as Arc<dyn Waiter>;
+        let waker = Arc::new(ListenerWaker::default());
+        let waiter = Arc::clone(&waker) as Arc<dyn Waiter>;
         let mut consumer = ChangeConsumer::new(Arc::clone(&inner.bucket), waiter);
         for (vbid, point) in (0..count).map(Vbid).zip(&mut points) {
             consumer.watch(vbid);
@@ -160,7 +160,7 @@ impl Changes {
             match resume(point, log, high, vbucket.purge_seqno()) {
                 Resume::Continue => {}
                 Resume::Rollback(Seqno::ZERO) => {
-                    let why = format!("deletions were forgotten, or {vbid} has another history");
+                    let why = format!("deletions were purged, or {vbid} has another history");
                     return Err(Error::Gone(why));
                 }
                 Resume::Rollback(to) => {
@@ -188,13 +188,13 @@ impl Changes {
         }
         let snapshots = points.iter().map(|point| (point.snapshot_start, point.snapshot_end));
         let snapshots = snapshots.collect();
-        Ok(Changes { db: db.clone(), consumer, bell, points, snapshots, ended: None })
+        Ok(Changes { db: db.clone(), consumer, waker, points, snapshots, ended: None })
     }
 
     /// Calls `wake`, on any thread, when [`Changes::try_next`] may return something. The callback must return at once; it may
     /// call the database, but not this listener.
     pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
-        *self.bell.wake.lock() = Some(Box::new(wake));
+        *self.waker.wake.lock() = Some(Box::new(wake));
     }
 
     /// Returns the next change if one is available now.
@@ -237,19 +237,19 @@ impl Changes {
         let until = Instant::now().checked_add(timeout);
         loop {
             // Reset first: a change that comes meanwhile rings again.
-            *self.bell.has_news.lock() = false;
+            *self.waker.has_news.lock() = false;
             if let Some(change) = self.try_next()? {
                 return Ok(Some(change));
             }
-            let mut has_news = self.bell.has_news.lock();
+            let mut has_news = self.waker.has_news.lock();
             while !*has_news {
                 match until {
                     Some(until) => {
-                        if self.bell.condition.wait_until(&mut has_news, until).timed_out() {
+                        if self.waker.condition.wait_until(&mut has_news, until).timed_out() {
                             return Ok(None);
                         }
                     }
-                    None => self.bell.condition.wait(&mut has_news),
+                    None => self.waker.condition.wait(&mut has_news),
                 }
             }
         }

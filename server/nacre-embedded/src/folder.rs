@@ -211,7 +211,7 @@ fn reopen(
             let what = format!("the store {other} of this folder is not in this library");
             return Err(Error::InvalidArgument(what));
         }
-        None => return Err(damaged("the name of its store is no text")),
+        None => return Err(damaged("the name of its store is not UTF-8")),
     };
     let seed = number(row::SEED).ok_or_else(|| damaged("its seed is missing"))?;
     let mut config: Bucket =

@@ -188,7 +188,7 @@ impl KvEnv for Host {
         Some(map.to_string().into())
     }
 
-    fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+    fn not_my_vbucket_map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
         self.map(bucket)
     }
 

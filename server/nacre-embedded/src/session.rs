@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// Maximum bytes of waiting requests.
 const INPUT_BYTES_MAX: usize = 64 << 20;
 
-struct Bell(Box<dyn Fn() + Send + std::marker::Sync>);
+struct CallbackWaiter(Box<dyn Fn() + Send + std::marker::Sync>);
 
-impl Waiter for Bell {
+impl Waiter for CallbackWaiter {
     fn wake(&self) {
         // This runs on the thread of a writer, which must continue even if the application's callback panics.
         let _ = catch_unwind(AssertUnwindSafe(&self.0));
@@ -33,7 +33,7 @@ impl Session {
     pub(crate) fn new(db: &Db, wake: Box<dyn Fn() + Send + std::marker::Sync>) -> Session {
         let peer = Peer { confidential: true, user: Some(USER.into()), ..Peer::default() };
         let host = Arc::clone(&db.inner().host) as Arc<dyn kv::KvEnv>;
-        let session = kv::Session::new(host, peer, Arc::new(Bell(wake)));
+        let session = kv::Session::new(host, peer, Arc::new(CallbackWaiter(wake)));
         Session { db: db.clone(), session, input: Vec::new(), must_wait: false, ended: None }
     }
 
@@ -96,7 +96,7 @@ impl Session {
         match next {
             Next::Wait => self.must_wait = true,
             Next::Close(why) => {
-                return self.end(why.unwrap_or_else(|| "its client said goodbye".into()));
+                return self.end(why.unwrap_or_else(|| "its client has closed it".into()));
             }
             Next::More | Next::Flush => {}
         }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_of_this_database_is_refused() {
+    fn a_token_of_another_database_is_refused() {
         let whole = write(&[point(5, 5, 5), point(1000, 900, 1000)]);
         assert_eq!(read(&whole, 3), None, "of another number of vBuckets");
         for end in 0..whole.len() {

@@ -1,6 +1,6 @@
 //! Bodies and texts of HTTP requests and replies.
 
-use super::apart;
+use super::blocking_yield;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -57,7 +57,7 @@ pub async fn blocking<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Reply> {
-    match apart::here(work) {
+    match blocking_yield::here(work) {
         Ok(done) => done.map_err(|_| panicked(what)),
         Err(work) => blocking_on(&Handle::current(), what, work).await,
     }

@@ -23,7 +23,7 @@
 //!
 //! Stream wrappers below the HTTP parser correct malformed requests ([`request_target`]), and close connections whose client does
 //! not read ([`patient`]) or still sends ([`linger`]). [`body`] creates replies, [`pieces`] streams bodies, [`streams`] limits
-//! long answers, and [`apart`] runs the threads that read and answer requests themselves. [`origin`] keeps pages of other sites
+//! long answers, and [`blocking_yield`] runs the threads that read and answer requests themselves. [`origin`] keeps pages of other sites
 //! out, [`strangers`] limits connections without a login, [`memory`] the bytes of bodies; [`documents`] and [`problem`] are shared by
 //! all APIs for documents, [`tokens`] by all APIs with tokens, and [`websocket`] is the handshake of devices.
 //!
@@ -32,7 +32,7 @@
 //! crate knows no service and no node, and opens no socket: connections are arguments.
 
 mod access;
-pub mod apart;
+pub mod blocking_yield;
 pub mod body;
 pub mod dates;
 pub mod documents;

@@ -40,7 +40,7 @@ pub async fn read_body(
         return Err(too_large(format!("a body may have {bytes_max} bytes")));
     }
     let late = |after: Duration| {
-        let reason = format!("the body did not come within {after:?}");
+        let reason = format!("the body did not arrive within {after:?}");
         error_reply(StatusCode::REQUEST_TIMEOUT, "timeout", &reason)
     };
     let read = tokio::time::timeout(BODY_TIMEOUT, read(incoming, account, bytes_max, late));

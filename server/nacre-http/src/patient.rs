@@ -58,7 +58,7 @@ impl<S> Patient<S> {
             return Poll::Ready(Ok(bytes));
         }
         ready!(self.wait(context));
-        let reason = "the client takes nothing of an answer";
+        let reason = "the client does not read the answer";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 

@@ -31,7 +31,7 @@ impl Pattern {
             text.strip_prefix('/').unwrap_or_else(|| panic!("{text:?} has no slash at the start"));
         let mut pattern = Pattern { segments: Vec::new(), rest: None };
         for part in path.split('/').filter(|_| !path.is_empty()) {
-            assert!(pattern.rest.is_none(), "{text:?} goes on after its rest");
+            assert!(pattern.rest.is_none(), "{text:?} continues after its rest");
             let name = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
             let Some(name) = name else {
                 assert!(

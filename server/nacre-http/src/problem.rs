@@ -89,7 +89,7 @@ fn explain(status: StatusCode, text: &[u8]) -> (String, String, Map<String, Valu
         return (code, detail, more);
     }
     let detail = value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    (usual(), detail.unwrap_or_else(|| "there is nothing more to say".into()), more)
+    (usual(), detail.unwrap_or_else(|| "no details are known".into()), more)
 }
 
 #[cfg(test)]

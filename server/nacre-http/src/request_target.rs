@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_no_request_is_not_held_back() {
+    fn bytes_that_begin_no_request_are_not_held_back() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (mut client, server) = tokio::io::duplex(100);
         runtime.block_on(async {

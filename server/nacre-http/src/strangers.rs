@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_logged_in_is_not_closed_and_does_not_count_as_a_stranger() {
+    fn a_logged_in_connection_is_not_closed_and_not_counted_as_a_stranger() {
         let connections = Connections::new(LIMITS);
         let first = connections.enter(address(1), 1).unwrap();
         first.admit();

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_is_removed_and_never_shown() {
+    fn remains_of_a_crash_are_removed_and_never_listed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a-00000000000000000001.new"), "{").unwrap();
         assert!(kept(folder.path(), "a").unwrap().is_empty());

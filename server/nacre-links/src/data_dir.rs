@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_directory_is_closed_and_what_links_lead_to_is_left() {
+    fn an_open_directory_is_closed_and_targets_of_links_are_left() {
         let folder = tempfile::tempdir().unwrap();
         let (data, outside) = (folder.path().join("data"), folder.path().join("outside"));
         fs::create_dir_all(data.join("node")).unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_not_followed() {
+    fn redirects_are_not_followed() {
         let port = serve(Some(
             "HTTP/1.1 302 There\r\nLocation: http://example.com/\r\nContent-Length: 0\r\n\r\n",
         ));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_not_connected_to() {
+    fn denied_addresses_are_not_connected_to() {
         // The port is closed, so a connection would fail.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let denied = |host: &str, rules: Allowing| {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_or_too_late_or_not_there_is_named() {
+    fn oversized_late_and_missing_answers_are_named() {
         let port = serve(Some("HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n01234567890"));
         assert_eq!(send(port), Err(HttpError::TooLarge));
         assert_eq!(send(serve(None)), Err(HttpError::Timeout));

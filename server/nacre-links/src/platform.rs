@@ -372,14 +372,14 @@ impl Platform for SystemPlatform {
     }
 
     fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String> {
-        let peers = self.questions.get().ok_or("this node has no others to ask")?;
+        let peers = self.questions.get().ok_or("this node is alone in its cluster")?;
         membership::fetch_package(peers, digest)
     }
 
-    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: ReplyCallback) {
+    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, on_reply: ReplyCallback) {
         match self.questions.get() {
-            Some(questions) => questions.ask(to, question, patience + ASK_GRACE, told),
-            None => told(Err(PeerError::NotAsked("the node is starting".into()))),
+            Some(questions) => questions.ask(to, question, patience + ASK_GRACE, on_reply),
+            None => on_reply(Err(PeerError::NotAsked("the node is starting".into()))),
         }
     }
 

@@ -170,7 +170,7 @@ impl SealedSpace {
         self.key.open_value(&self.name, row, sealed).ok_or_else(|| Error::Damaged {
             path: self.key.path.clone(),
             what: format!(
-                "it is not the key of the space {}, or a row of that is damaged",
+                "it is not the key of the space {}, or a row of that space is damaged",
                 self.name
             ),
         })
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_has_stored_is_encrypted_and_does_not_stay() {
+    fn plain_data_of_an_earlier_version_is_encrypted_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         log(folder.path())
             .open("node")

@@ -9,10 +9,10 @@
 //! for too long receives the whole state instead ([`Node::install`]).
 
 use crate::Error;
-use crate::arrears::fall_behind;
-use crate::effects::{bring_in_line, take_effect};
+use crate::effects::{apply_state, take_effect};
 use crate::journal;
 use crate::node::{Identity, Node, row};
+use crate::pending_effects::schedule_retry;
 use nacre_auth::{Domain, Edit, Group, Keyspace, PasswordPolicy, Refused, User, UserChange, Users};
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{
@@ -74,9 +74,9 @@ pub trait Agreement: Send + Sync {
 }
 
 /// The agreement of a node that is alone in its cluster: it decides at once.
-pub struct Alone;
+pub struct SingleNodeAgreement;
 
-impl Agreement for Alone {
+impl Agreement for SingleNodeAgreement {
     fn propose(
         &self,
         node: &Arc<Node>,
@@ -315,7 +315,7 @@ impl Node {
         if let Some(users) = users {
             self.set_users(users);
         }
-        self.show(&after, || take_effect(self, change, &before, &after))?;
+        self.publish(&after, || take_effect(self, change, &before, &after))?;
         Ok(after)
     }
 
@@ -339,14 +339,14 @@ impl Node {
         let mut users = self.users().clone();
         let cluster = self.cluster();
         let had_administrator = users.have_administrator();
-        let mut apply = |change: &UserChange| users.apply(change, |at| is_there(&cluster, at));
+        let mut apply = |change: &UserChange| users.apply(change, |at| keyspace_exists(&cluster, at));
         let mut edit = |edit| apply(&UserChange { by: None, edit });
         match proposal {
             Proposal::Users(change) => apply(change)?,
             Proposal::PutUser(user) => {
                 check_name(&user.name)?;
                 let mut user = user.clone();
-                user.roles.retain(|role| is_there(&cluster, role.keyspace()));
+                user.roles.retain(|role| keyspace_exists(&cluster, role.keyspace()));
                 users.put(user);
             }
             Proposal::RemoveUser(name) => {
@@ -398,7 +398,7 @@ impl Node {
     }
 
     /// Publishes a new state of the cluster, carries out its effects, and wakes the watchers of the map.
-    fn show(
+    fn publish(
         self: &Arc<Node>,
         after: &Arc<Cluster>,
         take_effect: impl FnOnce() -> Result<(), Error>,
@@ -412,10 +412,10 @@ impl Node {
         self.map_changed.notify_waiters();
         self.map_watchers.wake();
         if let Some(orchestration) = self.orchestration.get() {
-            orchestration.look(self);
+            orchestration.on_agreed_change(self);
         }
         effect.map_err(|error| {
-            fall_behind(self);
+            schedule_retry(self);
             Error::Effect(Box::new(error))
         })
     }
@@ -466,7 +466,7 @@ impl Node {
     ///
     /// # Errors
     /// The error of the disk.
-    pub fn begin_anew(
+    pub fn replace_cluster(
         self: &Arc<Node>,
         id: NodeId,
         uuid: String,
@@ -513,12 +513,12 @@ impl Node {
         self.set_users(known);
         *self.password_policy.write() = password_policy;
         let (before, after) = (self.cluster(), Arc::new(cluster));
-        self.show(&after, || bring_in_line(self, &before, &after))
+        self.publish(&after, || apply_state(self, &before, &after))
     }
 }
 
 /// Returns true if the cluster contains everything that `place` names.
-pub fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
+pub fn keyspace_exists(cluster: &Cluster, place: Keyspace<'_>) -> bool {
     let Some(bucket) = place.bucket else { return true };
     let Ok(bucket) = cluster.bucket(bucket) else { return false };
     let Some(scope) = place.scope else { return true };

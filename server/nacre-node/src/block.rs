@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-struct Waking(Signal);
+struct BlockedThread(Signal);
 
-impl Wake for Waking {
+impl Wake for BlockedThread {
     fn wake(self: Arc<Self>) {
         self.0.wake();
     }
@@ -22,7 +22,7 @@ pub fn on<T>(
     left: Duration,
 ) -> Option<T> {
     let signal = Signal::default();
-    let waker = Waker::from(Arc::new(Waking(signal.clone())));
+    let waker = Waker::from(Arc::new(BlockedThread(signal.clone())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);

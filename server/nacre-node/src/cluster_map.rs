@@ -48,7 +48,7 @@ pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
 /// The node that a map is built for. The map marks this node and contains its own endpoints, which the other nodes may
 /// not have yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Here {
+pub struct LocalNode {
     /// The node.
     pub id: NodeId,
     /// Endpoints of the node.
@@ -57,7 +57,7 @@ pub struct Here {
     pub services: ServiceTable,
 }
 
-impl Here {
+impl LocalNode {
     /// Returns the endpoints of all nodes; for this node, its own view of them.
     pub fn nodes(&self, cluster: &Cluster) -> BTreeMap<NodeId, Endpoints> {
         let others = cluster.nodes.iter().map(|(id, node)| (*id, node.endpoints.clone()));
@@ -113,7 +113,7 @@ impl Serving {
         self.services.contains(&ServiceName::DATA)
     }
 
-    fn describe(&self, here: &Here) -> Value {
+    fn describe(&self, here: &LocalNode) -> Value {
         let services = here.services.map_ports(&self.endpoints, &self.services);
         let mut node = json!({"services": services, "serverGroup": self.group});
         if self.id == here.id {
@@ -137,43 +137,44 @@ impl Serving {
 /// Maps as text, built once per state of the cluster: while vBuckets move, every client that is behind receives one
 /// with each request.
 #[derive(Default)]
-pub(crate) struct Texts {
-    of: Option<(Arc<Cluster>, Here)>,
+pub(crate) struct MapCache {
+    of: Option<(Arc<Cluster>, LocalNode)>,
     /// By bucket; the key `None` is the map of the cluster.
     texts: BTreeMap<Option<String>, Arc<str>>,
     /// True if clients are sent to this node for key-value operations; `None` before the first use.
     is_listed: Option<bool>,
 }
 
-impl Texts {
+impl MapCache {
     /// Returns the map of a bucket, for a client that sent a request to the wrong node; `None` if there is no such
     /// bucket, or if this node is not in the map.
     ///
     /// The SDK for Go (gocbcore 10.8) applies a map from a reply on the thread that reads from the node, and closes the
     /// connections of removed nodes, which waits for their threads: the thread would wait for itself forever. The SDK
     /// gets the map from the other nodes instead.
-    pub fn for_strays(
+    pub fn not_my_vbucket_map(
         &mut self,
         cluster: &Arc<Cluster>,
-        here: Here,
+        here: LocalNode,
         bucket: Option<&str>,
     ) -> Option<Arc<str>> {
-        let text = self.of(cluster, here, bucket)?;
+        let text = self.get(cluster, here, bucket)?;
         let (cluster, here) = self.of.as_ref()?;
         self.is_listed.get_or_insert_with(|| here.is_listed(cluster)).then_some(text)
     }
 
     /// Returns the map of a bucket, or of the cluster; `None` if there is no such bucket.
-    pub fn of(
+    pub fn get(
         &mut self,
         cluster: &Arc<Cluster>,
-        here: Here,
+        here: LocalNode,
         bucket: Option<&str>,
     ) -> Option<Arc<str>> {
         let is_of_now =
-            |(of, place): &(Arc<Cluster>, Here)| Arc::ptr_eq(of, cluster) && *place == here;
+            |(of, place): &(Arc<Cluster>, LocalNode)| Arc::ptr_eq(of, cluster) && *place == here;
         if !self.of.as_ref().is_some_and(is_of_now) {
-            *self = Texts { of: Some((Arc::clone(cluster), here.clone())), ..Texts::default() };
+            *self =
+                MapCache { of: Some((Arc::clone(cluster), here.clone())), ..MapCache::default() };
         }
         let bucket = bucket.map(str::to_owned);
         if let Some(text) = self.texts.get(&bucket) {
@@ -195,7 +196,7 @@ pub fn version(cluster: &Cluster) -> (i64, i64) {
 }
 
 /// Returns the map of the cluster, for connections without a bucket.
-pub fn global(cluster: &Cluster, here: &Here) -> Value {
+pub fn global(cluster: &Cluster, here: &LocalNode) -> Value {
     let nodes = here.serving(cluster);
     let nodes = nodes.iter().map(|node| node.describe(here));
     json!({
@@ -212,7 +213,7 @@ pub fn global(cluster: &Cluster, here: &Here) -> Value {
 }
 
 /// Returns the map of a bucket.
-pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
+pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &LocalNode) -> Value {
     let mut map = global(cluster, here);
     let (name, uuid) = (&bucket.name, &bucket.uuid);
     let mut nodes = here.serving(cluster);
@@ -356,18 +357,19 @@ mod tests {
             tls: None,
             fingerprint: None,
         };
-        let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv), services: node_alone() };
+        let here =
+            |kv| LocalNode { id: NodeId(1), endpoints: endpoints(kv), services: node_alone() };
         let first = Arc::new(Cluster::new("c".repeat(32)));
-        let mut texts = Texts::default();
-        let map = texts.of(&first, here(5), None).unwrap();
+        let mut texts = MapCache::default();
+        let map = texts.get(&first, here(5), None).unwrap();
         assert_eq!(*map, global(&first, &here(5)).to_string());
-        assert!(Arc::ptr_eq(&map, &texts.of(&first, here(5), None).unwrap()));
-        assert!(texts.of(&first, here(5), Some("none")).is_none());
+        assert!(Arc::ptr_eq(&map, &texts.get(&first, here(5), None).unwrap()));
+        assert!(texts.get(&first, here(5), Some("none")).is_none());
         // A different node, and a different state.
-        let moved = texts.of(&first, here(6), None).unwrap();
+        let moved = texts.get(&first, here(6), None).unwrap();
         assert_eq!(*moved, global(&first, &here(6)).to_string());
         let next = Arc::new(Cluster { rev: first.rev + 1, ..Cluster::clone(&first) });
-        let later = texts.of(&next, here(6), None).unwrap();
+        let later = texts.get(&next, here(6), None).unwrap();
         assert_eq!(*later, global(&next, &here(6)).to_string());
         assert_ne!((&moved, &later), (&map, &moved));
     }
@@ -392,7 +394,7 @@ mod tests {
         let mut cluster = Cluster::new("c".repeat(32));
         let (first, second) = (member("a", Membership::Active), member("b", Membership::Added));
         let here =
-            Here { id: NodeId(1), endpoints: first.endpoints.clone(), services: node_alone() };
+            LocalNode { id: NodeId(1), endpoints: first.endpoints.clone(), services: node_alone() };
         let bucket = ("b".to_owned(), "u".to_owned(), BucketSettings::default());
         let (name, uuid, settings) = bucket;
         for change in [

@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::replication::Follower;
 use nacre_bucket::{Bucket, CopyRetention};
-use nacre_cluster::orchestrator::{Fence, Said, needs_leases};
+use nacre_cluster::orchestrator::{Fence, FenceEpoch, needs_leases};
 use nacre_cluster::{Chain, Cluster, Membership};
 use nacre_types::{NodeId, VbUuid};
 use std::cmp::Ordering;
@@ -25,44 +25,44 @@ pub(crate) fn retention_of(cluster: &Cluster, me: NodeId) -> CopyRetention {
 
 /// The error for a leader's fence that arrived after a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outdated;
+pub(crate) struct OutdatedFence;
 
 /// The nodes that this node must not follow.
 #[derive(Debug, Default)]
 pub(crate) struct Fenced {
     /// The UUID of the cluster that the last fence belongs to, and the logical time of that fence.
-    said: Option<(String, Said)>,
+    last: Option<(String, FenceEpoch)>,
     nodes: BTreeSet<NodeId>,
     /// Fence set that takes effect once the cluster revision is applied.
     later: Option<(u64, BTreeSet<NodeId>)>,
     /// The UUID of the cluster whose state this node has applied up to the revision of a fence at least once.
     known: Option<String>,
     /// True if no leader sends fences.
-    is_unasked: bool,
+    is_without_fences: bool,
 }
 
 impl Fenced {
     /// Returns true if `peer` must not be followed. Before the first fence, and before all decisions up to that fence
     /// are known, this applies to every node that may have copies: the earlier process may have answered a poll, and a
     /// failover that relies on the answer may have been decided.
-    pub fn keeps_from(&self, peer: NodeId, cluster: &Cluster) -> bool {
-        let is_told = self.known.as_ref() == Some(&cluster.uuid);
-        let must_be_told = needs_leases(cluster) && !self.is_unasked;
-        self.nodes.contains(&peer) || must_be_told && !is_told
+    pub fn excludes(&self, peer: NodeId, cluster: &Cluster) -> bool {
+        let has_caught_up = self.known.as_ref() == Some(&cluster.uuid);
+        let must_catch_up = needs_leases(cluster) && !self.is_without_fences;
+        self.nodes.contains(&peer) || must_catch_up && !has_caught_up
     }
 
     /// Accepts a fence of a leader. Returns true if it is new.
     ///
     /// # Errors
-    /// [`Outdated`] when a later fence has arrived before; nothing has changed then.
-    fn hear(&mut self, fence: &Fence, cluster: &Cluster) -> Result<bool, Outdated> {
-        let known = self.said.as_ref().filter(|(uuid, _)| *uuid == cluster.uuid);
-        match known.map(|(_, known)| fence.said.cmp(known)) {
-            Some(Ordering::Less) => return Err(Outdated),
+    /// [`OutdatedFence`] when a later fence has arrived before; nothing has changed then.
+    fn accept(&mut self, fence: &Fence, cluster: &Cluster) -> Result<bool, OutdatedFence> {
+        let known = self.last.as_ref().filter(|(uuid, _)| *uuid == cluster.uuid);
+        match known.map(|(_, known)| fence.epoch.cmp(known)) {
+            Some(Ordering::Less) => return Err(OutdatedFence),
             Some(Ordering::Equal) => return Ok(false),
             Some(Ordering::Greater) | None => {}
         }
-        self.said = Some((cluster.uuid.clone(), fence.said));
+        self.last = Some((cluster.uuid.clone(), fence.epoch));
         // New fences take effect at once. Earlier ones are lifted only in `learn`, when the agreed state has caught up
         // with the leader's.
         self.nodes.extend(&fence.lost);
@@ -75,7 +75,7 @@ impl Fenced {
         let Some((_, lost)) = self.later.take_if(|(rev, _)| *rev <= cluster.rev) else {
             return false;
         };
-        let (nodes, known) = (lost, self.said.as_ref().map(|(uuid, _)| uuid.clone()));
+        let (nodes, known) = (lost, self.last.as_ref().map(|(uuid, _)| uuid.clone()));
         let is_news = (&nodes, &known) != (&self.nodes, &self.known);
         (self.nodes, self.known) = (nodes, known);
         is_news
@@ -109,8 +109,8 @@ impl Node {
 
     /// Follows every node that the agreed state names, without waiting for a leader's fence. For nodes whose copies are
     /// not [orchestrated](Node::orchestrate).
-    pub fn follow_unasked(self: &Arc<Node>) {
-        self.fenced.write().is_unasked = true;
+    pub fn follow_without_fence(self: &Arc<Node>) {
+        self.fenced.write().is_without_fences = true;
         self.follow();
     }
 
@@ -122,7 +122,7 @@ impl Node {
             let mine = config.chains.iter().filter(|chain| chain.is_followed_by(me));
             let peers: BTreeSet<NodeId> = mine.filter_map(|chain| chain.active()).collect();
             for peer in &peers {
-                if self.fenced.read().keeps_from(*peer, &cluster) {
+                if self.fenced.read().excludes(*peer, &cluster) {
                     continue;
                 }
                 let Some(member) = cluster.nodes.get(peer) else { continue };
@@ -147,11 +147,11 @@ impl Node {
     /// Stops following lost nodes, as a leader's fence demands, and follows other nodes again once that is safe.
     ///
     /// # Errors
-    /// [`Outdated`] when a later fence has arrived before.
-    pub(crate) fn fence(self: &Arc<Node>, fence: &Fence) -> Result<(), Outdated> {
+    /// [`OutdatedFence`] when a later fence has arrived before.
+    pub(crate) fn fence(self: &Arc<Node>, fence: &Fence) -> Result<(), OutdatedFence> {
         let is_news = {
             let (mut fenced, cluster) = (self.fenced.write(), self.cluster());
-            fenced.hear(fence, &cluster)? | fenced.learn(&cluster)
+            fenced.accept(fence, &cluster)? | fenced.learn(&cluster)
         };
         if is_news {
             self.fences.fetch_add(1, AcqRel);
@@ -170,12 +170,12 @@ impl Node {
 
     /// Returns the vBuckets that this node should serve but does not, because it may have lost the end of their
     /// history.
-    pub(crate) fn doubted(&self) -> BTreeMap<String, Vec<u16>> {
+    pub(crate) fn vbuckets_in_doubt(&self) -> BTreeMap<String, Vec<u16>> {
         let cluster = self.cluster();
         let of_bucket = |name: &String| {
             let bucket = self.bucket(name)?;
-            let doubted: Vec<u16> = bucket.doubted.read().iter().map(|vbid| vbid.0).collect();
-            (!doubted.is_empty()).then(|| (name.clone(), doubted))
+            let in_doubt: Vec<u16> = bucket.in_doubt.read().iter().map(|vbid| vbid.0).collect();
+            (!in_doubt.is_empty()).then(|| (name.clone(), in_doubt))
         };
         cluster.buckets.keys().filter_map(of_bucket).collect()
     }
@@ -204,52 +204,61 @@ mod tests {
         cluster
     }
 
-    fn fence(said: [u64; 4], rev: u64, lost: &[u64]) -> Fence {
-        let [regroups, term, start, at] = said;
-        let said = Said { regroups, term, start, at };
-        Fence { said, rev, lost: lost.iter().copied().map(NodeId).collect() }
+    fn fence(epoch: [u64; 4], rev: u64, lost: &[u64]) -> Fence {
+        let [regroups, term, start, at] = epoch;
+        let epoch = FenceEpoch { regroups, term, start, at };
+        Fence { epoch, rev, lost: lost.iter().copied().map(NodeId).collect() }
     }
 
     #[test]
-    fn the_word_of_a_leader_is_taken_back_by_a_later_one_and_by_those_who_know_what_was_decided() {
+    fn a_fence_is_lifted_by_a_later_one_and_by_the_decisions_that_it_waits_for() {
         let mut cluster = cluster("c", 3);
         let rev = cluster.rev;
         let mut fenced = Fenced::default();
-        let mut hear = |fence: Fence, cluster: &Cluster| {
-            let heard = fenced.hear(&fence, cluster);
+        let mut accept = |fence: Fence, cluster: &Cluster| {
+            let accepted = fenced.accept(&fence, cluster);
             fenced.learn(cluster);
-            (heard, [2, 3].map(|node| fenced.keeps_from(NodeId(node), cluster)))
+            (accepted, [2, 3].map(|node| fenced.excludes(NodeId(node), cluster)))
         };
-        assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
-        assert_eq!(hear(fence([0, 1, 1, 2], rev, &[3]), &cluster), (Ok(true), [false, true]));
+        assert_eq!(accept(fence([0, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
+        assert_eq!(accept(fence([0, 1, 1, 2], rev, &[3]), &cluster), (Ok(true), [false, true]));
         // An older fence, or the fence of an earlier leader, may arrive later.
-        assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Err(Outdated), [false, true]));
-        assert_eq!(hear(fence([0, 0, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
+        assert_eq!(
+            accept(fence([0, 1, 1, 1], rev, &[]), &cluster),
+            (Err(OutdatedFence), [false, true])
+        );
+        assert_eq!(
+            accept(fence([0, 0, 1, 9], rev, &[]), &cluster),
+            (Err(OutdatedFence), [false, true])
+        );
         // The leader restarted, and its clock with it; it still leads in its term.
-        assert_eq!(hear(fence([0, 1, 2, 1], rev, &[3]), &cluster), (Ok(true), [false, true]));
-        assert_eq!(hear(fence([0, 1, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
+        assert_eq!(accept(fence([0, 1, 2, 1], rev, &[3]), &cluster), (Ok(true), [false, true]));
+        assert_eq!(
+            accept(fence([0, 1, 1, 9], rev, &[]), &cluster),
+            (Err(OutdatedFence), [false, true])
+        );
         let next = fence([0, 1, 2, 3], rev + 1, &[2]);
-        assert_eq!(hear(next.clone(), &cluster), (Ok(true), [true, true]));
+        assert_eq!(accept(next.clone(), &cluster), (Ok(true), [true, true]));
         cluster.rev += 1;
-        assert_eq!(hear(next, &cluster), (Ok(false), [true, false]));
+        assert_eq!(accept(next, &cluster), (Ok(false), [true, false]));
         // The remaining nodes have continued without a majority.
-        assert_eq!(hear(fence([1, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
+        assert_eq!(accept(fence([1, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
     }
 
     #[test]
-    fn nobody_is_followed_before_a_leader_has_said_who_is_lost() {
+    fn no_node_is_followed_before_the_first_fence_of_a_leader() {
         let [two, three, other] = [("c", 2), ("c", 3), ("d", 3)].map(|(uuid, n)| cluster(uuid, n));
         let mut fenced = Fenced::default();
-        let follows = |fenced: &Fenced, cluster| !fenced.keeps_from(NodeId(2), cluster);
+        let follows = |fenced: &Fenced, cluster| !fenced.excludes(NodeId(2), cluster);
         assert!(follows(&fenced, &two), "no quorum is without one of two");
         assert!(!follows(&fenced, &three));
         let word = fence([0, 7, 1, 1], three.rev, &[]);
-        assert_eq!(fenced.hear(&word, &three), Ok(true));
+        assert_eq!(fenced.accept(&word, &three), Ok(true));
         let before = Cluster { rev: three.rev - 1, ..three.clone() };
         assert!(!fenced.learn(&before) && !follows(&fenced, &before), "that one may be replaced");
         assert!(fenced.learn(&three) && follows(&fenced, &three));
         assert!(!follows(&fenced, &other), "what was said was of another cluster");
-        assert_eq!(fenced.hear(&fence([0, 1, 1, 1], other.rev, &[2]), &other), Ok(true));
+        assert_eq!(fenced.accept(&fence([0, 1, 1, 1], other.rev, &[2]), &other), Ok(true));
         assert!(!follows(&fenced, &other));
     }
 }

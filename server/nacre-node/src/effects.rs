@@ -2,9 +2,9 @@
 //! services.
 
 use crate::Error;
-use crate::arrears::{also, created_row, made};
 use crate::copies::retention_of;
 use crate::node::Node;
+use crate::pending_effects::{created_row, keep_first_error, made};
 use crate::service::{AgreedStep, DroppedKeyspace};
 use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
 use nacre_cluster::{
@@ -26,7 +26,10 @@ pub(crate) fn take_effect(
 ) -> Result<(), Error> {
     node.account_for_quotas(after);
     let mut outcome = take_effect_on_buckets(node, change, before, after);
-    also(&mut outcome, reconcile(node, &AgreedStep { change: Some(change), before, after }));
+    keep_first_error(
+        &mut outcome,
+        reconcile(node, &AgreedStep { change: Some(change), before, after }),
+    );
     outcome
 }
 
@@ -34,7 +37,7 @@ pub(crate) fn take_effect(
 fn reconcile(node: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
     let mut outcome = Ok(());
     for service in node.services() {
-        also(&mut outcome, service.reconcile(node, step));
+        keep_first_error(&mut outcome, service.reconcile(node, step));
     }
     outcome
 }
@@ -173,7 +176,7 @@ fn configure_in_cluster(cluster: &Cluster, bucket: &Bucket, config: &nacre_clust
 
 /// Carries out any number of changes, which led from `before` to `after`. A failure does not prevent the
 /// remaining steps; the first failure is returned.
-pub(crate) fn bring_in_line(
+pub(crate) fn apply_state(
     node: &Arc<Node>,
     before: &Cluster,
     after: &Cluster,
@@ -185,16 +188,16 @@ pub(crate) fn bring_in_line(
     let mut outcome = Ok(());
     for (name, bucket) in &before.buckets {
         if !after.buckets.get(name).is_some_and(|kept| same(kept, bucket)) {
-            also(&mut outcome, remove_bucket(node, bucket));
+            keep_first_error(&mut outcome, remove_bucket(node, bucket));
         }
     }
     for (name, bucket) in &after.buckets {
         match before.buckets.get(name).filter(|known| same(known, bucket)) {
             Some(known) => reconfigure(node, known, bucket),
-            None => also(&mut outcome, open_bucket(node, bucket, false, true)),
+            None => keep_first_error(&mut outcome, open_bucket(node, bucket, false, true)),
         }
     }
-    also(&mut outcome, reconcile(node, &AgreedStep { change: None, before, after }));
+    keep_first_error(&mut outcome, reconcile(node, &AgreedStep { change: None, before, after }));
     outcome
 }
 

@@ -1,7 +1,7 @@
 //! Problems of a node, by bucket.
 
 use crate::node::Node;
-use crate::{Error, arrears};
+use crate::{Error, pending_effects};
 use nacre_cluster::Bucket;
 use nacre_store::Error as StoreError;
 use parking_lot::Mutex;
@@ -83,24 +83,24 @@ impl DamagedBuckets {
     /// Adds a bucket.
     pub fn add(&self, config: &Bucket, error: &Error) {
         tracing::error!(
-            "bucket {}: it is not served by this node, the other buckets are: {error}: restore its files from a copy and start the node \
+            "bucket {} is not served by this node, its files are damaged: {error}; other buckets are served. Restore its files from a copy and start the node \
              again; in a cluster, fail this node over, remove the directory of the bucket and recover the node in full; or drop the \
              bucket",
             config.name
         );
-        let row = arrears::created_row(config);
+        let row = pending_effects::created_row(config);
         self.by_row.lock().insert(row, (config.name.clone(), error.to_string()));
     }
 
     /// Returns true if this bucket could not be opened.
     pub fn contains(&self, config: &Bucket) -> bool {
-        self.by_row.lock().contains_key(&arrears::created_row(config))
+        self.by_row.lock().contains_key(&pending_effects::created_row(config))
     }
 
     /// Returns the reason why a bucket could not be opened, if it could not.
     fn reason(&self, config: &Bucket) -> Option<String> {
         let by_row = self.by_row.lock();
-        by_row.get(&arrears::created_row(config)).map(|(_, reason)| reason.clone())
+        by_row.get(&pending_effects::created_row(config)).map(|(_, reason)| reason.clone())
     }
 }
 

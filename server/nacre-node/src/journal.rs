@@ -285,7 +285,7 @@ mod tests {
     use nacre_cluster::BucketSettings;
 
     #[test]
-    fn the_oldest_events_leave_first_and_a_reader_goes_on_where_it_was() {
+    fn the_oldest_events_leave_first_and_a_reader_continues_where_it_was() {
         let journal = Journal::default();
         for count in 0..ENTRIES_MAX as u64 + 5 {
             journal.add(LOGIN_REFUSED, json!({"count": count}), count, 7);

@@ -11,7 +11,6 @@
 //! [`nacre_bucket::Task`]s. `nacre-server` is one embedder, a simulator another.
 
 pub mod agreement;
-mod arrears;
 pub mod block;
 pub mod cluster_map;
 mod copies;
@@ -24,6 +23,7 @@ mod node;
 mod orchestration;
 mod outgoing;
 pub mod password_reset;
+mod pending_effects;
 mod platform;
 mod replication;
 pub mod scatter_gather;

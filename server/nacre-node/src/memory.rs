@@ -84,7 +84,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn what_quotas_leave_is_divided_and_never_nothing() {
+    fn memory_left_by_quotas_is_divided_and_never_zero() {
         let memory = NodeMemory::default();
         assert_eq!((memory.limit_bytes(), memory.budgets().requests.limit()), (None, usize::MAX));
         memory.set_quotas(256 * MIB);

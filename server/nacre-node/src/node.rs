@@ -1,14 +1,14 @@
 //! The node: its identity, the agreed state, and the buckets that it serves.
 
-use crate::agreement::{self, Agreement, Alone};
-use crate::arrears::{created_row, fall_behind, make_up_for};
-use crate::cluster_map::{Here, Texts};
+use crate::agreement::{self, Agreement, SingleNodeAgreement};
+use crate::cluster_map::{LocalNode, MapCache};
 use crate::copies::Fenced;
 use crate::effects::open_bucket;
 use crate::health::{DamagedBuckets, is_of_one_bucket};
 use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{FailoverTask, HeartbeatTask, Orchestration};
 use crate::password_reset;
+use crate::pending_effects::{apply_pending_effects, created_row, schedule_retry};
 use crate::scatter_gather::Owners;
 use crate::service::{Service, ServiceTable};
 use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
@@ -72,10 +72,10 @@ pub struct Node {
     /// Number of starts on this disk, including this one. It distinguishes messages of different processes.
     pub(crate) start: u64,
     /// True if some agreed change has not taken effect on this node yet.
-    pub(crate) is_behind: AtomicBool,
+    pub(crate) has_pending_effects: AtomicBool,
     stopping: AtomicBool,
     /// Time of the last message of each node, in monotonic nanoseconds.
-    heard: Mutex<BTreeMap<NodeId, u64>>,
+    last_contact: Mutex<BTreeMap<NodeId, u64>>,
     /// Addresses that functions and plugins may reach, from the command-line options.
     pub(crate) outgoing_allowed: OnceLock<Vec<OutgoingRule>>,
     pub(crate) settings: Arc<dyn Space>,
@@ -97,10 +97,10 @@ pub struct Node {
     /// Time at which this node learned the revision, in monotonic nanoseconds; 0 before the first.
     pub(crate) map_learned_ns: AtomicU64,
     /// Revision of a map that a client received repeatedly and does not follow; 0 if there is none.
-    pub(crate) unheeded: AtomicU64,
+    pub(crate) ignored_map_rev: AtomicU64,
     pub(crate) map_changed: Notify,
     pub(crate) users_changed: Notify,
-    maps: Mutex<Texts>,
+    maps: Mutex<MapCache>,
     /// The node that serves each vBucket, by bucket, as of the last query.
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
     /// The connections to wake when the map changes, as long as they live.
@@ -155,7 +155,7 @@ impl Node {
             platform,
             identity: RwLock::new(identity),
             own: endpoints,
-            agreement: RwLock::new(Arc::new(Alone)),
+            agreement: RwLock::new(Arc::new(SingleNodeAgreement)),
             handler: RwLock::default(),
             followed: Mutex::default(),
             fenced: RwLock::default(),
@@ -163,9 +163,9 @@ impl Node {
             lease: Arc::default(),
             orchestration: OnceLock::new(),
             start,
-            is_behind: AtomicBool::new(false),
+            has_pending_effects: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            heard: Mutex::default(),
+            last_contact: Mutex::default(),
             outgoing_allowed: OnceLock::new(),
             settings,
             cluster: RwLock::new(Arc::new(cluster)),
@@ -181,7 +181,7 @@ impl Node {
             memory: NodeMemory::default(),
             map_rev,
             map_learned_ns: AtomicU64::new(0),
-            unheeded: AtomicU64::new(0),
+            ignored_map_rev: AtomicU64::new(0),
             map_changed: Notify::new(),
             users_changed: Notify::new(),
             maps: Mutex::default(),
@@ -197,8 +197,8 @@ impl Node {
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
             // Documents that were only in memory are lost, even after a clean stop.
-            let has_all = clean && config.settings.kind == BucketKind::Persistent;
-            match open_bucket(&node, config, created, has_all) {
+            let was_clean = clean && config.settings.kind == BucketKind::Persistent;
+            match open_bucket(&node, config, created, was_clean) {
                 Err(error) if !is_of_one_bucket(&error) => return Err(error),
                 // Temporary errors are retried together with other missing effects.
                 Err(Error::Store(error)) if error.is_temporary() => {}
@@ -208,9 +208,9 @@ impl Node {
         }
         node.logins.start(&(Arc::clone(&node.platform) as Arc<dyn BucketEnv>));
         // Stores that the previous process could not remove.
-        if let Err(error) = make_up_for(&node, &rows) {
-            tracing::warn!("what was agreed on is tried again: {error}");
-            fall_behind(&node);
+        if let Err(error) = apply_pending_effects(&node, &rows) {
+            tracing::warn!("cannot apply an agreed change, retrying: {error}");
+            schedule_retry(&node);
         }
         Ok(node)
     }
@@ -272,19 +272,23 @@ impl Node {
     }
 
     /// Returns the node's perspective on the cluster map.
-    pub fn here(&self) -> Here {
-        Here { id: self.id(), endpoints: self.endpoints(), services: self.service_table.clone() }
+    pub fn local_node(&self) -> LocalNode {
+        LocalNode {
+            id: self.id(),
+            endpoints: self.endpoints(),
+            services: self.service_table.clone(),
+        }
     }
 
     /// Returns the cluster map of a bucket, or the global one, as text; `None` if there is no such bucket.
     pub fn map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
-        self.maps.lock().of(&self.cluster(), self.here(), bucket)
+        self.maps.lock().get(&self.cluster(), self.local_node(), bucket)
     }
 
     /// Returns the cluster map of a bucket as text, for a client that sent a request to the wrong node; `None` if there
     /// is no such bucket, or if this node is not in the map.
-    pub fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>> {
-        self.maps.lock().for_strays(&self.cluster(), self.here(), bucket)
+    pub fn not_my_vbucket_map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+        self.maps.lock().not_my_vbucket_map(&self.cluster(), self.local_node(), bucket)
     }
 
     /// Returns the change that announces this node's new endpoints, if the agreed state contains different ones.
@@ -302,18 +306,18 @@ impl Node {
     }
 
     /// Receives a message of another node. An empty message only shows that the node is alive.
-    pub fn hear(&self, from: NodeId, message: &[u8]) {
-        self.heard.lock().insert(from, self.now().monotonic_ns);
+    pub fn receive(&self, from: NodeId, message: &[u8]) {
+        self.last_contact.lock().insert(from, self.now().monotonic_ns);
         let handler = if message.is_empty() { None } else { self.handler.read().clone() };
         if let Some(handler) = handler {
-            handler.hear(from, message);
+            handler.receive(from, message);
         }
     }
 
     /// Returns the time since the last message of another node, in nanoseconds; `None` if there was none.
     pub fn silence_ns(&self, of: NodeId) -> Option<u64> {
-        let heard = self.heard.lock().get(&of).copied();
-        heard.map(|heard| self.now().monotonic_ns.saturating_sub(heard))
+        let last_contact = self.last_contact.lock().get(&of).copied();
+        last_contact.map(|last_contact| self.now().monotonic_ns.saturating_sub(last_contact))
     }
 
     /// Returns the users.
@@ -512,7 +516,7 @@ impl Node {
     /// the losses of the previous process are still unknown.
     pub fn mark_clean(&self) -> Result<(), Error> {
         for bucket in self.buckets.read().values() {
-            if !bucket.doubted.read().is_empty() {
+            if !bucket.in_doubt.read().is_empty() {
                 return Err(Error::InDoubt { bucket: bucket.name.clone() });
             }
             let behind =

@@ -2,7 +2,7 @@
 //! decisions while it leads. [`nacre_cluster::orchestrator`] contains the logic of the decisions.
 
 use crate::Error;
-use crate::copies::Outdated;
+use crate::copies::OutdatedFence;
 use crate::node::Node;
 use crate::platform::PeerMessageHandler;
 use crate::scatter_gather::{NodeMessage, NodeReply, PendingReply};
@@ -52,7 +52,7 @@ impl Orchestration {
         let answer = match message {
             Message::Grant { at, start, for_ns, rev, fence } => {
                 node.fence(&fence).ok();
-                // A lease is valid even if another node leads by now, but not if an earlier process asked for it,
+                // A lease is valid even if another node has become the leader, but not if an earlier process asked for it,
                 // because that process had a different clock.
                 if start == node.start {
                     self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
@@ -65,9 +65,9 @@ impl Orchestration {
                     let rev = node.map_rev.load(Ordering::Acquire);
                     Some(Message::Report { number, rev, standings: standings(node, &wanted) })
                 }
-                Err(Outdated) => {
+                Err(OutdatedFence) => {
                     tracing::debug!(
-                        "{from} is not answered: what it says of lost nodes is outdated"
+                        "ignoring the fence of {from}: a later one has arrived"
                     );
                     None
                 }
@@ -78,7 +78,7 @@ impl Orchestration {
                 let leads = node.leadership();
                 let cluster = node.cluster();
                 let orchestrator = &mut self.state.lock().orchestrator;
-                let answer = orchestrator.hear(from, message, &cluster, leads, now);
+                let answer = orchestrator.receive(from, message, &cluster, leads, now);
                 if is_report {
                     self.signal.wake();
                 }
@@ -91,7 +91,7 @@ impl Orchestration {
     }
 
     /// Drops the state of another cluster, after the node's ID has changed.
-    fn begin_anew(&self, node: &Node) {
+    fn reset(&self, node: &Node) {
         let me = node.id();
         let mut state = self.state.lock();
         if state.orchestrator.me() != me {
@@ -107,7 +107,7 @@ impl Orchestration {
     }
 
     /// Handles a change of the agreed state.
-    pub fn look(&self, node: &Node) {
+    pub fn on_agreed_change(&self, node: &Node) {
         self.renew(node);
         self.signal.wake();
     }
@@ -134,11 +134,11 @@ fn written(message: &Message) -> Vec<u8> {
 }
 
 impl PeerMessageHandler for Orchestration {
-    fn hear(&self, from: NodeId, message: &[u8]) {
+    fn receive(&self, from: NodeId, message: &[u8]) {
         let Some(node) = self.node.upgrade() else { return };
         match postcard::from_bytes(message) {
             Ok(message) => self.receive(&node, from, message),
-            Err(error) => tracing::warn!("a message of {from} cannot be read: {error}"),
+            Err(error) => tracing::warn!("cannot decode a message from {from}: {error}"),
         }
     }
 }
@@ -165,7 +165,7 @@ fn standings(
                     stored: to.stored.0,
                 }),
                 rests: vbucket.state() != VbState::Active,
-                doubted: vbucket.doubted(),
+                in_doubt_term: vbucket.in_doubt_term(),
                 is_busy: vbucket.is_busy(now),
                 is_known_held: chains.get(usize::from(*vbid)).is_some_and(|chain| chain.held),
             };
@@ -195,8 +195,9 @@ impl HeartbeatTask {
 
     fn speak(&self, node: &Arc<Node>, now: u64) {
         let (cluster, me) = (node.cluster(), node.id());
-        let (doubted, unheeded) = (node.doubted(), node.unheeded.load(Ordering::Relaxed));
-        let message = Message::Ask { at: now, start: node.start, doubted, unheeded };
+        let (in_doubt, ignored_map_rev) =
+            (node.vbuckets_in_doubt(), node.ignored_map_rev.load(Ordering::Relaxed));
+        let message = Message::Ask { at: now, start: node.start, in_doubt, ignored_map_rev };
         let bytes = written(&message);
         for to in cluster.nodes.keys().copied() {
             match to == me {
@@ -256,7 +257,7 @@ impl FailoverTask {
         if late != self.late {
             for node in late.difference(&self.late) {
                 tracing::warn!(
-                    "{node} does not say how far its copies are: nothing goes on before"
+                    "{node} does not report the progress of its copies: failovers and moves wait for it"
                 );
             }
             self.late = late;
@@ -275,14 +276,14 @@ impl FailoverTask {
                         && !memberships.is_empty()
                     {
                         let nodes: Vec<_> = memberships.keys().map(ToString::to_string).collect();
-                        tracing::warn!("others take the place of {}", nodes.join(", "));
+                        tracing::warn!("failing over {}: copies on other nodes become active", nodes.join(", "));
                     }
                     let outcome = node.change_as_leader(term, &change);
                     if outcome.as_ref().map_or_else(Error::is_refusal, |_| true) {
                         self.shared.state.lock().orchestrator.settled();
                     }
                     if let Err(error) = outcome {
-                        tracing::info!("the copies stay where they are for now: {error}");
+                        tracing::info!("cannot move copies now: {error}");
                     }
                 }
             }
@@ -355,7 +356,7 @@ impl Task for FailoverTask {
     fn step(&mut self) -> Next {
         let Some(node) = self.shared.node() else { return Next::Done };
         let now = node.now().monotonic_ns;
-        self.shared.begin_anew(&node);
+        self.shared.reset(&node);
         self.decide(&node, now);
         let pause_ns = self.shared.state.lock().orchestrator.pause_ns();
         pause(&node, now, pause_ns)

@@ -110,13 +110,13 @@ pub trait Platform: BucketEnv {
     fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String>;
 
     /// Sends a one-way message to another node. Never blocks: the message is lost if there is no room for it, or if
-    /// the connection breaks. Messages arrive in order, at [`Node::hear`](crate::Node::hear).
+    /// the connection breaks. Messages arrive in order, at [`Node::receive`](crate::Node::receive).
     fn send(&self, to: NodeId, message: Vec<u8>);
 
-    /// Asks another node. `told` receives the answer, or the reason why there is none, after `patience` at the latest,
+    /// Asks another node. `on_reply` receives the answer, or the reason why there is none, after `patience` at the latest,
     /// and must not block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), on threads
     /// that its clients do not wait for.
-    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: ReplyCallback);
+    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, on_reply: ReplyCallback);
 
     /// Connects `link` to the key-value port of a node. Reconnects after each loss until the link is over.
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
@@ -138,7 +138,7 @@ pub enum PeerError {
 
 /// One end of a connection to another node, without the connection: bytes in, bytes out.
 pub trait Link: Send {
-    /// Sets the waiter to wake when the link has work; then [`Link::look`] is called.
+    /// Sets the waiter to wake when the link has work; then [`Link::poll`] is called.
     fn attach(&mut self, waiter: Arc<dyn Waiter>);
 
     /// Called when the connection is open. Appends the first bytes to `out`.
@@ -155,7 +155,7 @@ pub trait Link: Send {
 
     /// Appends the bytes that are ready to be sent. Returns the delay until the next call, unless something calls
     /// earlier.
-    fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration>;
+    fn poll(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration>;
 
     /// Returns true if the link is not needed any more.
     fn is_over(&self) -> bool;
@@ -164,5 +164,5 @@ pub trait Link: Send {
 /// Receives the one-way messages of other nodes.
 pub trait PeerMessageHandler: Send + Sync {
     /// Handles one message. Runs on a thread that the messages of all nodes share, so it must not block.
-    fn hear(&self, from: NodeId, message: &[u8]);
+    fn receive(&self, from: NodeId, message: &[u8]);
 }

@@ -20,7 +20,7 @@ use nacre_auth::{ScramClient, ScramProof};
 use nacre_bucket::kv::read_begun;
 use nacre_bucket::{Bucket, DirtyVbuckets, ReceiveError, Waiter};
 use nacre_protocol::dcp::{Message, Payload, open_flag};
-use nacre_protocol::replication::{self, Told};
+use nacre_protocol::replication::{self, ReplicaMessage};
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
 use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use std::collections::BTreeMap;
@@ -41,9 +41,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
 
 /// The stage of a connection.
-enum Talk {
+enum Stage {
     /// There is no connection.
-    Silent,
+    Disconnected,
     /// Waiting for the peer's challenge.
     Introduced(ScramClient),
     /// Waiting for the peer's proof that it has the secret too.
@@ -83,7 +83,7 @@ pub(crate) struct Follower {
     /// Streams to request, each with the earliest monotonic time.
     to_ask: BTreeMap<Vbid, u64>,
     opaque: u32,
-    talk: Talk,
+    stage: Stage,
     /// The revisions of the agreed state and of the fences at the last comparison of streams.
     compared: Option<(i64, u64)>,
     /// Consumed bytes that the peer was not informed of.
@@ -100,7 +100,7 @@ impl Follower {
             streams: BTreeMap::new(),
             to_ask: BTreeMap::new(),
             opaque: 0,
-            talk: Talk::Silent,
+            stage: Stage::Disconnected,
             compared: None,
             taken: 0,
         }
@@ -114,7 +114,7 @@ impl Follower {
     /// Returns the vBuckets to follow, each with its term.
     fn wanted(&self) -> BTreeMap<Vbid, u64> {
         let (cluster, me) = (self.node.cluster(), self.node.id());
-        if self.node.fenced.read().keeps_from(self.peer, &cluster) {
+        if self.node.fenced.read().excludes(self.peer, &cluster) {
             return BTreeMap::new();
         }
         let bucket = cluster.buckets.get(&self.bucket.name);
@@ -139,7 +139,7 @@ impl Follower {
         let mechanism = ScramClient::MECHANISM.as_bytes();
         request(Opcode::Hello, Vbid(0), 0, b"", b"nacre", &features, out);
         request(Opcode::SaslAuth, Vbid(0), 0, b"", mechanism, &client.first(), out);
-        self.talk = Talk::Introduced(client);
+        self.stage = Stage::Introduced(client);
     }
 
     /// Opens the DCP connection.
@@ -161,26 +161,26 @@ impl Follower {
         for (opcode, extras, key, value) in greetings {
             request(opcode, Vbid(0), 0, extras, key, value, out);
         }
-        self.talk = Talk::Opening(greetings.len());
+        self.stage = Stage::Opening(greetings.len());
     }
 
     /// Handles a reply during the login and the opening of the connection.
     fn greeted(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), String> {
         let granted = frame.vbid == Status::Success as u16;
-        match std::mem::replace(&mut self.talk, Talk::Silent) {
-            Talk::Introduced(client) if frame.opcode() == Some(Opcode::Hello) && granted => {
-                self.talk = Talk::Introduced(client);
+        match std::mem::replace(&mut self.stage, Stage::Disconnected) {
+            Stage::Introduced(client) if frame.opcode() == Some(Opcode::Hello) && granted => {
+                self.stage = Stage::Introduced(client);
             }
-            Talk::Introduced(client) if frame.vbid == Status::AuthContinue as u16 => {
-                let proof = client.prove(frame.value).ok_or("a challenge that is none")?;
+            Stage::Introduced(client) if frame.vbid == Status::AuthContinue as u16 => {
+                let proof = client.prove(frame.value).ok_or("the peer's challenge is malformed")?;
                 let (step, mechanism) = (Opcode::SaslStep, ScramClient::MECHANISM.as_bytes());
                 request(step, Vbid(0), 0, b"", mechanism, &proof.message, out);
-                self.talk = Talk::Proved(proof);
+                self.stage = Stage::Proved(proof);
             }
-            Talk::Proved(proof) if granted && frame.value == proof.signature => self.open(out),
-            Talk::Proved(_) if granted => return Err("the peer does not know the secret".into()),
-            Talk::Opening(1) if granted => self.talk = Talk::Open,
-            Talk::Opening(left) if granted => self.talk = Talk::Opening(left - 1),
+            Stage::Proved(proof) if granted && frame.value == proof.signature => self.open(out),
+            Stage::Proved(_) if granted => return Err("the peer does not know the secret".into()),
+            Stage::Opening(1) if granted => self.stage = Stage::Open,
+            Stage::Opening(left) if granted => self.stage = Stage::Opening(left - 1),
             _ => return Err(refused(frame)),
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Follower {
     }
 
     fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {
-        if !matches!(self.talk, Talk::Open) {
+        if !matches!(self.stage, Stage::Open) {
             return self.greeted(frame, out);
         }
         match frame.opcode() {
@@ -261,9 +261,9 @@ impl Follower {
         let Some((&vbid, incoming)) = asked else { return Ok(()) };
         let mut ask_again_at = Some(now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64);
         if frame.vbid == Status::Success as u16 {
-            let (log, under_way) = read_begun(frame.value).ok_or("a failover log that is none")?;
+            let (log, under_way) = read_begun(frame.value).ok_or("the peer's failover log is malformed")?;
             if !is_of(&self.bucket, vbid, incoming) {
-                return Err(format!("the copy of {vbid} has begun anew meanwhile"));
+                return Err(format!("the copy of {vbid} was restarted meanwhile"));
             }
             if self.bucket.change(vbid, |vbucket| vbucket.adopt(log, &under_way)).is_some() {
                 self.bucket.mark_dirty(vbid);
@@ -275,7 +275,7 @@ impl Follower {
             }
         } else if frame.vbid == Status::Rollback as u16 {
             tracing::info!(
-                "bucket {}: the copy of {vbid} begins anew, its history is not that of {}",
+                "bucket {}: restarting the copy of {vbid}, its history differs from that of {}",
                 self.bucket.name,
                 self.peer
             );
@@ -288,15 +288,15 @@ impl Follower {
     }
 
     /// Handles a message of the peer. All bytes count towards the agreed window, except those of heartbeats.
-    fn told(
+    fn receive_message(
         &mut self,
         frame: &Frame<'_>,
         bytes: usize,
         out: &mut Vec<u8>,
         now: Now,
     ) -> Result<(), String> {
-        let told = replication::read(frame).ok_or("a message that is none")?;
-        if told == Told::Noop {
+        let message = replication::read(frame).ok_or("a message of the peer is malformed")?;
+        if message == ReplicaMessage::Noop {
             let mut answer = [0; nacre_protocol::HEADER_BYTES];
             answer[0] = Magic::Response as u8;
             answer[1] = frame.opcode_byte;
@@ -309,20 +309,20 @@ impl Follower {
         let incoming = self.streams.get_mut(&vbid).filter(|known| known.opaque == frame.opaque);
         // The message was in flight when the stream was closed.
         let Some(incoming) = incoming else { return Ok(()) };
-        let reached = match told {
-            Told::Snapshot { start, end, from_disk } => {
+        let reached = match message {
+            ReplicaMessage::Snapshot { start, end, from_disk } => {
                 incoming.snapshot = (start, end);
                 incoming.from_disk = from_disk;
                 return Ok(());
             }
-            Told::Version(document) => {
+            ReplicaMessage::Version(document) => {
                 let seqno = document.meta.seqno;
                 incoming.pending.push(document);
                 let is_piece = incoming.from_disk && incoming.pending.len() >= PIECE_DOCUMENTS;
                 (is_piece || seqno == incoming.snapshot.1).then_some(seqno)
             }
-            Told::Advanced(seqno) => Some(seqno),
-            Told::Ended | Told::Noop => {
+            ReplicaMessage::Advanced(seqno) => Some(seqno),
+            ReplicaMessage::Ended | ReplicaMessage::Noop => {
                 incoming.is_open = false;
                 self.to_ask.insert(vbid, now.monotonic_ns);
                 None
@@ -337,7 +337,7 @@ impl Follower {
                 self.acknowledge(vbid, out);
                 Ok(())
             }
-            Err(ReceiveError::OutOfOrder) => Err(format!("{vbid} does not go on at seqno {seqno}")),
+            Err(ReceiveError::OutOfOrder) => Err(format!("{vbid} does not continue at seqno {seqno}")),
             Err(ReceiveError::Store(error)) => Err(error.to_string()),
         }
     }
@@ -356,7 +356,7 @@ impl Follower {
         vbucket.reach_term(incoming.term);
         let prepared = vbucket.prepared();
         // Checked last: a fence on this peer guarantees that every acknowledgement was sent before the fence.
-        let is_fenced = || self.node.fenced.read().keeps_from(self.peer, &self.node.cluster());
+        let is_fenced = || self.node.fenced.read().excludes(self.peer, &self.node.cluster());
         if vbucket.term() == incoming.term && prepared > incoming.acknowledged && !is_fenced() {
             incoming.acknowledged = prepared;
             let extras = prepared.0.to_be_bytes();
@@ -381,7 +381,7 @@ impl Link for Follower {
     }
 
     fn lost(&mut self) {
-        self.talk = Talk::Silent;
+        self.stage = Stage::Disconnected;
     }
 
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String> {
@@ -393,7 +393,7 @@ impl Link for Follower {
             match frame.magic {
                 Magic::Response | Magic::FlexResponse => self.answered(&frame, out, now)?,
                 _ => {
-                    self.told(&frame, length, out, now)?;
+                    self.receive_message(&frame, length, out, now)?;
                 }
             }
         }
@@ -405,8 +405,8 @@ impl Link for Follower {
         Ok(consumed)
     }
 
-    fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration> {
-        if !matches!(self.talk, Talk::Open) {
+    fn poll(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration> {
+        if !matches!(self.stage, Stage::Open) {
             return None;
         }
         let known = self.known();

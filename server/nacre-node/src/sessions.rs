@@ -80,8 +80,8 @@ impl KvEnv for Node {
         self.map(bucket)
     }
 
-    fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>> {
-        self.map_for_strays(bucket)
+    fn not_my_vbucket_map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+        self.not_my_vbucket_map(bucket)
     }
 
     fn watch_map(&self, watcher: &Arc<dyn Waiter>) {
@@ -89,7 +89,7 @@ impl KvEnv for Node {
     }
 
     fn renew_map(&self, rev: i64) {
-        self.unheeded.store(rev as u64, Ordering::Relaxed);
+        self.ignored_map_rev.store(rev as u64, Ordering::Relaxed);
     }
 
     fn manifest(&self, bucket: &str, visible: &dyn Fn(&Manifest) -> Manifest) -> Option<String> {

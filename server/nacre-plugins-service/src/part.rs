@@ -9,7 +9,7 @@ use crate::failure::{code, retry};
 use nacre_node::Node;
 use nacre_node::block;
 use nacre_node::scatter_gather::{
-    Gathered, NoReply, ScatterRequest, ShardReply, UNREACHED_PATIENCE, Vbids,
+    NoReply, PartialReplies, ScatterRequest, ShardReply, UNREACHED_PATIENCE, Vbids,
 };
 use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
 use nacre_types::{NodeId, Seqno, Vbid};
@@ -633,8 +633,8 @@ impl Spread {
             }
         }
         let want = ScatterRequest { vbids: wanted, message: Box::new(question) };
-        let gathered = self.node.gather_in_part(bucket, &[want], patience);
-        let Gathered { shards, missing, reason } = gathered.map_err(Missing::NotYet)?;
+        let gathered = self.node.gather_partial(bucket, &[want], patience);
+        let PartialReplies { shards, missing, reason } = gathered.map_err(Missing::NotYet)?;
         let missing: Vbids = missing.into_iter().next().unwrap_or_default();
         if !missing.is_empty() {
             // Nodes report lateness by this text, because the type of their answer only says that the request may be repeated.

@@ -268,7 +268,7 @@ impl Copier {
             drop(send.send(answer));
             signal.wake();
         });
-        node.ask_then(to, &question, PATIENCE, reply_to);
+        node.ask_with_callback(to, &question, PATIENCE, reply_to);
         self.asked = Some((to, PendingReply::new(replies)));
         Ok(())
     }

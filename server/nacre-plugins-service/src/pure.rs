@@ -292,7 +292,7 @@ impl Resolve for Deployed {
         })
     }
 
-    fn reproach(&self, key: &[u8], reason: &str) {
+    fn record_failure(&self, key: &[u8], reason: &str) {
         if let Some(pure) = self.pure() {
             pure.record_failure(&String::from_utf8_lossy(key), reason);
         }

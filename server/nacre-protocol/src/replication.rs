@@ -20,7 +20,7 @@ use nacre_types::{
 
 /// A message from an active copy to a replica, within a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum ReplicaMessage {
     /// The next versions belong to this snapshot.
     Snapshot {
         /// The first seqno, or an earlier one.
@@ -81,7 +81,7 @@ pub fn encode_version(vbid: u16, opaque: u32, document: &Document, out: &mut Vec
 }
 
 /// Decodes the message in a frame. Returns `None` for any other frame, and for a malformed message.
-pub fn read(frame: &Frame<'_>) -> Option<Told> {
+pub fn read(frame: &Frame<'_>) -> Option<ReplicaMessage> {
     if frame.magic != Magic::Request {
         return None;
     }
@@ -103,10 +103,10 @@ pub fn read(frame: &Frame<'_>) -> Option<Told> {
             datatype,
             kind,
         };
-        Some(Told::Version(Document::new(meta, key, frame.value)))
+        Some(ReplicaMessage::Version(Document::new(meta, key, frame.value)))
     };
     match frame.opcode_byte {
-        Payload::SNAPSHOT_MARKER => Some(Told::Snapshot {
+        Payload::SNAPSHOT_MARKER => Some(ReplicaMessage::Snapshot {
             start: Seqno(number(0)?),
             end: Seqno(number(8)?),
             from_disk: small(16)? & snapshot_type::DISK != 0,
@@ -127,11 +127,11 @@ pub fn read(frame: &Frame<'_>) -> Option<Told> {
                 kind: Kind::Aborted,
                 ..Meta::default()
             };
-            Some(Told::Version(Document::new(meta, prepared()?.prefixed(), b"")))
+            Some(ReplicaMessage::Version(Document::new(meta, prepared()?.prefixed(), b"")))
         }
-        Payload::SEQNO_ADVANCED => Some(Told::Advanced(Seqno(number(0)?))),
-        Payload::STREAM_END => Some(Told::Ended),
-        Payload::NOOP => Some(Told::Noop),
+        Payload::SEQNO_ADVANCED => Some(ReplicaMessage::Advanced(Seqno(number(0)?))),
+        Payload::STREAM_END => Some(ReplicaMessage::Ended),
+        Payload::NOOP => Some(ReplicaMessage::Noop),
         _ => None,
     }
 }
@@ -147,7 +147,7 @@ mod tests {
         let (frame, length) = decode(&out).unwrap().unwrap();
         assert_eq!((frame.vbid, frame.opaque, length), (5, 7, out.len()));
         match read(&frame) {
-            Some(Told::Version(document)) => document,
+            Some(ReplicaMessage::Version(document)) => document,
             other => panic!("{other:?}"),
         }
     }

@@ -15,7 +15,7 @@ use nacre_auth::{
 use nacre_bucket::before_blocking;
 use nacre_cluster::{BucketChange, Change, FunctionId, QueryChange, Refusal, Sequence};
 use nacre_node::Error;
-use nacre_node::agreement::is_there;
+use nacre_node::agreement::keyspace_exists;
 use nacre_sandbox::{DatabaseKeyspace, Failure};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -311,7 +311,7 @@ fn roles_of(requester: &Requester, texts: &[String]) -> Result<Vec<Role>, Failur
     let cluster = requester.node.cluster();
     let role = |text: &String| {
         let role = text.parse::<Role>().ok();
-        let role = role.filter(|role| is_there(&cluster, role.keyspace()));
+        let role = role.filter(|role| keyspace_exists(&cluster, role.keyspace()));
         role.ok_or_else(|| {
             failure(code::ROLE_NOT_FOUND, format!("Role {text} is not there, or not on this"))
         })

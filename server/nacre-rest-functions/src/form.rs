@@ -197,7 +197,7 @@ impl Bucket {
 impl Url {
     fn binding(self, before: &[UrlBinding]) -> Result<UrlBinding, Reply> {
         let Some(origin) = nacre_sandbox::origin(&self.hostname) else {
-            let reason = format!("{:?} is no URL of the form https://host/path", self.hostname);
+            let reason = format!("{:?} is not a URL of the form https://host/path", self.hostname);
             return Err(invalid(&reason));
         };
         let known = before.iter().find(|known| known.alias == self.value);

@@ -26,7 +26,7 @@ fn read(names: &[&str], form: Vec<(String, String)>) -> Result<Alternate, Reply>
             check_host(&value).map_err(|reason| invalid("hostname", reason))?;
             host = value;
         } else if names.contains(&field.as_str()) {
-            let reason = || format!("{value:?} is no port: a number from 1 to 65535 is wanted");
+            let reason = || format!("{value:?} is not a port: expected a number from 1 to 65535");
             let port = value.parse().ok().filter(|port| *port != 0);
             let port = port.ok_or_else(|| invalid(&field, reason()))?;
             ports.insert(field, port);

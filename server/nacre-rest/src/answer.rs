@@ -296,9 +296,9 @@ fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap),
     let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
     let header = |(name, value): &(String, String)| {
         let known = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("the answer has a header whose name is none: {name:?}"))?;
+            .map_err(|_| format!("the answer has a header with an invalid name: {name:?}"))?;
         let value = HeaderValue::from_str(value)
-            .map_err(|_| format!("the header {name:?} of the answer has a value that is none"))?;
+            .map_err(|_| format!("the header {name:?} of the answer has an invalid value"))?;
         Ok((known, value))
     };
     let headers: Result<HeaderMap, String> = given.iter().map(header).collect();
@@ -353,13 +353,13 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
                     answer = given_back;
                     piece
                 }
-                Err(error) => return tracing::warn!("an answer breaks off: {error}"),
+                Err(error) => return tracing::warn!("an answer was interrupted: {error}"),
             };
             let goes_on = match piece {
                 Ok(Some(piece)) if piece.is_empty() => true,
                 Ok(Some(piece)) => outgoing.send(piece, answer.time_left()).await,
                 Ok(None) => return outgoing.sender.finish(),
-                Err(error) => return tracing::warn!("an answer breaks off: {error}"),
+                Err(error) => return tracing::warn!("an answer was interrupted: {error}"),
             };
             if !goes_on {
                 threads.spawn_blocking(move || drop(answer));

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_a_replica_and_so_have_rows_of_its_views_if_nobody_says_otherwise() {
+    fn a_bucket_and_the_rows_of_its_views_have_a_replica_by_default() {
         let described = |text: &str| describe(&create(&form(text)).unwrap());
         for (text, replicas, index) in [
             ("ramQuotaMB=100", 1, json!(true)),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_its_own_compaction_if_the_form_says_so() {
+    fn a_bucket_has_its_own_compaction_if_the_form_sets_it() {
         let base = "ramQuotaMB=100&parallelDBAndViewCompaction=false";
         let own = "&databaseFragmentationThreshold[percentage]=25&purgeInterval=1";
         let defined = format!("{base}{own}&autoCompactionDefined=true");

@@ -188,7 +188,7 @@ impl View<'_> {
     /// Returns the map, in which this node has the host by which the client reached it. The map omits the table of
     /// vBuckets if the client does not want it.
     fn map(&self, bucket: &Bucket) -> Value {
-        let mut map = cluster_map::of_bucket(&self.cluster, bucket, &self.call.node.here());
+        let mut map = cluster_map::of_bucket(&self.cluster, bucket, &self.call.node.local_node());
         if self.call.parameter("skipMap").as_deref() == Some("true")
             && let Some(fields) = map.as_object_mut()
         {

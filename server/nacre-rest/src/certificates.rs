@@ -80,7 +80,7 @@ async fn regenerate(call: Call) -> Result<Reply, Reply> {
 
 async fn set_clients(call: Call) -> Result<Reply, Reply> {
     let clients = serde_json::from_slice(&call.body).map_err(|error| {
-        let reason = format!("the body is no setting for certificates of clients: {error}");
+        let reason = format!("the body is not a setting for client certificates: {error}");
         invalid("_", reason)
     })?;
     change(&call, move |tls| tls.set_clients(&clients)).await?;

@@ -95,9 +95,9 @@ struct Row<'a> {
 
 /// Wakes the task that answers the request.
 #[derive(Default)]
-struct Bell(Notify);
+struct RequestWaker(Notify);
 
-impl Waiter for Bell {
+impl Waiter for RequestWaker {
     fn wake(&self) {
         self.0.notify_one();
     }
@@ -135,13 +135,13 @@ async fn answer(call: Call) -> Result<Reply, Reply> {
     let id = id.ok_or_else(|| missing("there is no such collection"))?;
     let wanted = parse(call).map_err(|reason| bad_request(&reason))?;
     let permit = call.account.take(Purpose::Answer, READER_BYTES).map_err(|why| no_memory(&why))?;
-    let bell = Arc::new(Bell::default());
-    let (node, waiter): (_, Arc<dyn Waiter>) = (Arc::clone(&call.node), Arc::clone(&bell) as _);
+    let waker = Arc::new(RequestWaker::default());
+    let (node, waiter): (_, Arc<dyn Waiter>) = (Arc::clone(&call.node), Arc::clone(&waker) as _);
     let asked = wanted.changes();
     let changes = move || Changes::open(&node, &found, id, asked, waiter);
     let changes = blocking("changes", changes).await?.map_err(|refused| match refused {
         Refused::Gone(why) => {
-            let reason = format!("begin anew, without \"since\": {why}");
+            let reason = format!("start again without \"since\": {why}");
             error_reply(StatusCode::GONE, "gone", &reason)
         }
         Refused::Unavailable(why) => {
@@ -153,7 +153,7 @@ async fn answer(call: Call) -> Result<Reply, Reply> {
     let events = wanted.feed == Feed::Events;
     let users_version = call.node.users_version();
     let answer =
-        Answer { reader, changes, bell, wanted, sender, told: 0, users_version, _permit: permit };
+        Answer { reader, changes, waker, wanted, sender, told: 0, users_version, _permit: permit };
     tokio::spawn(async move {
         let _place = place;
         answer.run().await;
@@ -206,7 +206,7 @@ fn parse(call: &Call) -> Result<Wanted, String> {
                     serde_json::from_str(&value).map_err(|_| wrong("a JSON array of texts"))?;
                 ids = Some(list.into_iter().map(String::into_bytes).collect());
             }
-            _ => return Err(format!("{name:?} is no parameter of changes")),
+            _ => return Err(format!("{name:?} is not a parameter of changes")),
         }
     }
     if filtered != ids.is_some() {
@@ -278,7 +278,7 @@ impl Reader {
 struct Answer {
     reader: Reader,
     changes: Changes,
-    bell: Arc<Bell>,
+    waker: Arc<RequestWaker>,
     wanted: Wanted,
     sender: Sender,
     /// Number of changes sent.
@@ -417,7 +417,7 @@ impl Answer {
         }
         let woken = async {
             tokio::select! {
-                () = self.bell.0.notified() => {}
+                () = self.waker.0.notified() => {}
                 () = users => {}
                 () = self.sender.closed() => {}
             }
@@ -491,7 +491,7 @@ impl Answer {
         match tokio::time::timeout(STALLED_MAX, self.sender.send(std::mem::take(piece))).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(End::Client("the client is gone")),
-            Err(_) => Err(End::Client("the client takes nothing")),
+            Err(_) => Err(End::Client("the client does not read")),
         }
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_changed_may_be_set_to_what_it_is() {
+    fn fixed_settings_can_be_set_to_their_value() {
         let known = json!({"moves": 64, "enabled": false, "level": "all", "names": []});
         let set = |field: &str, value: &str| {
             let form = [(field.to_owned(), value.to_owned())];

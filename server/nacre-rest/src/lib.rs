@@ -72,7 +72,7 @@ use nacre_http::linger::Lingering;
 use nacre_http::patient::Patient;
 use nacre_http::request_target::Lenient;
 use nacre_http::streams::{STALLED_MAX, Streams};
-use nacre_http::{HEADER_BYTES_MAX, Table, apart, body, dates, memory, pieces, problem, streams};
+use nacre_http::{HEADER_BYTES_MAX, Table, blocking_yield, body, dates, memory, pieces, problem, streams};
 use nacre_links::STACK_BYTES;
 use nacre_links::cluster::request::INTRODUCTION;
 use nacre_links::cluster::{Consensus, link};
@@ -302,7 +302,7 @@ impl Call {
 
 /// Threads other than those of management.
 pub struct Threads {
-    /// For connections to the query port: see [`apart::threads`].
+    /// For connections to the query port: see [`blocking_yield::threads`].
     pub queries: Handle,
     /// For answers of views and plugins, all of which may wait: see [`answering_threads`].
     pub answers: Handle,
@@ -376,7 +376,7 @@ struct Door {
 }
 
 /// Serves `port` on the current runtime until it ends. Connections to the query port run on the runtime of
-/// [`apart::threads`].
+/// [`blocking_yield::threads`].
 ///
 /// # Errors
 /// If the listener cannot be used.
@@ -416,7 +416,7 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
                 continue;
             }
             if let Ok(stream) = stream.into_std() {
-                apart::serve(&queries, stream, serve);
+                blocking_yield::serve(&queries, stream, serve);
             }
         }
     });
@@ -490,7 +490,7 @@ async fn answer(
         let security = &door.node.cluster().settings.security;
         security_settings::apply(security, door.encrypted, reply.headers_mut());
     }
-    apart::after_others().await;
+    blocking_yield::yield_to_others().await;
     Ok(reply)
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-const ENCRYPTED: &str = "Nodes always encrypt what they say to each other.";
+const ENCRYPTED: &str = "Nodes always encrypt their connections to each other.";
 const FAMILY: &str = "The node listens on the address that it was started with: --host.";
 const FOLDER: &str = "All data is in the one folder that the node was started with: --data-dir.";
 /// Directories of services, as forms name them.

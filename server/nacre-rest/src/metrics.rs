@@ -50,7 +50,7 @@ fn metrics(call: &Call) -> Result<Reply, Reply> {
 fn targets(call: &Call) -> Result<Reply, Reply> {
     let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
     let cluster = call.node.cluster();
-    let nodes = call.node.here().nodes(&cluster);
+    let nodes = call.node.local_node().nodes(&cluster);
     let target = |endpoints: &Endpoints| {
         let ports = if is_secure { endpoints.tls.as_ref() } else { Some(&endpoints.plain) };
         ports.map(|ports| call.authority(endpoints, ports.mgmt()))
@@ -308,13 +308,13 @@ impl Snapshot {
             |bytes| ([], gauge(*bytes)),
         )?;
         family.each(
-            ("nacre_memory_budget", "What of it a budget may use", Some(&Unit::Bytes)),
+            ("nacre_memory_budget", "Part of it that a budget may use", Some(&Unit::Bytes)),
             MetricType::Gauge,
             budgets.iter().filter_map(|(name, limit, _)| limit.map(|limit| (*name, limit))),
             |(name, limit)| ([("budget", name.to_owned())], gauge(limit)),
         )?;
         family.each(
-            ("nacre_memory_used", "Memory in use, by what for", Some(&Unit::Bytes)),
+            ("nacre_memory_used", "Memory in use, by purpose", Some(&Unit::Bytes)),
             MetricType::Gauge,
             used.iter(),
             |(name, bytes)| ([("for", (*name).to_owned())], gauge(*bytes)),
@@ -349,7 +349,7 @@ impl Snapshot {
         })?;
         of_buckets(
             "nacre_bucket_disk_live",
-            "What of it is needed",
+            "Part of it that is needed",
             Some(&Unit::Bytes),
             |bucket| bucket.live_bytes,
         )?;
@@ -390,7 +390,7 @@ impl Snapshot {
         )?;
         each(
             "nacre_bucket_store_waiting",
-            "Buckets that refuse writes until the disk has space and the process descriptors",
+            "Buckets that refuse writes until the disk has space and the process has descriptors",
             |kind| (*kind == ProblemKind::Waiting).then_some(1),
         )
     }
@@ -425,7 +425,7 @@ impl Snapshot {
         let following = || all().filter(|one| one.follows);
         let label = |one: &DeploymentCounts| ("deployment", one.name.clone());
         family.each(
-            ("nacre_plugin_running", "Whether it takes documents or calls", None),
+            ("nacre_plugin_running", "1 if it processes documents or calls", None),
             MetricType::Gauge,
             all(),
             |one| ([label(one), ("version", one.version.clone())], gauge(one.is_running.into())),
@@ -433,7 +433,7 @@ impl Snapshot {
         family.each(
             (
                 "nacre_plugin_damaged",
-                "Whether a part of its state is lost, and it waits for the operator",
+                "1 if a part of its state is lost and it waits for the operator",
                 None,
             ),
             MetricType::Gauge,
@@ -489,7 +489,7 @@ impl Snapshot {
             |one| ([label(one)], gauge(one.status.memory_bytes as u64)),
         )?;
         family.each(
-            ("nacre_plugin_metric", "What a plugin says about itself", None),
+            ("nacre_plugin_metric", "Values that a plugin reports", None),
             MetricType::Gauge,
             all().flat_map(|one| one.status.metrics.iter().map(move |metric| (one, metric))),
             |(one, (name, value))| {

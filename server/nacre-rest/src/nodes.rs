@@ -13,7 +13,7 @@ use nacre_cluster::{
     check_host,
 };
 use nacre_http::Access;
-use nacre_links::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
+use nacre_links::cluster::membership::{self, NewMember, Other, SILENCE_NS_MAX};
 use nacre_links::cluster::request::Introduction;
 use nacre_links::platform::Memory;
 use nacre_node::cluster_map::alternates;
@@ -51,7 +51,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// Describes all nodes, as lists of nodes contain them.
 pub(super) fn describe_all(call: &Call) -> Value {
-    let here = call.node.here();
+    let here = call.node.local_node();
     let nodes = here.nodes(&call.node.cluster());
     Value::Array(nodes.iter().map(|(id, endpoints)| describe(call, *id, endpoints)).collect())
 }
@@ -91,7 +91,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
         "nodeUUID": member.map(|node| &node.uuid),
         "nodeEncryption": endpoints.fingerprint.is_some(),
         "fingerprint": endpoints.fingerprint,
-        "status": if is_heard(node, id) || own && is_well { "healthy" } else { "unhealthy" },
+        "status": if is_reachable(node, id) || own && is_well { "healthy" } else { "unhealthy" },
         "clusterMembership": match membership {
             Membership::Added | Membership::Leaving => "inactiveAdded",
             Membership::Active => "active",
@@ -148,7 +148,7 @@ fn interesting_stats(node: &Node) -> Value {
     })
 }
 
-fn is_heard(node: &Node, id: NodeId) -> bool {
+fn is_reachable(node: &Node, id: NodeId) -> bool {
     node.silence_ns(id).is_some_and(|silence| silence <= SILENCE_NS_MAX)
 }
 
@@ -165,7 +165,7 @@ fn statuses(call: &Call) -> Value {
 
 /// Describes this node, including the paths of its data: `GET /nodes/self`.
 pub(super) fn describe_own(call: &Call) -> Value {
-    let here = call.node.here();
+    let here = call.node.local_node();
     let mut described = describe(call, here.id, &here.endpoints);
     let storage = pool::own_storage(call, &call.node);
     if let (Value::Object(described), Value::Object(storage)) = (&mut described, storage) {
@@ -268,7 +268,7 @@ pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
 pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
     let form = Form(call.form());
     form.only(&["hostname", "user", "password", "services", "fingerprint"])?;
-    let seat = Seat { services: form.services(call.node.service_table())?, group };
+    let new_member = NewMember { services: form.services(call.node.service_table())?, group };
     let to = Other {
         address: form.required("hostname")?,
         fingerprint: form.fingerprint()?,
@@ -276,7 +276,8 @@ pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
         password: form.required("password")?,
     };
     let consensus = Arc::clone(&call.consensus);
-    let added = blocking("adding the node", move || membership::add(&consensus, &to, seat)).await?;
+    let added =
+        blocking("adding the node", move || membership::add(&consensus, &to, new_member)).await?;
     Ok(ok(&json!({"otpNode": added.map_err(failed)?})))
 }
 

@@ -163,7 +163,7 @@ mod tests {
     const HERE: (&str, &str) = ("host", "127.0.0.1:8091");
 
     #[test]
-    fn what_sites_requests_come_from() {
+    fn sites_of_requests_are_recognised() {
         let foreign = ("origin", "http://evil.example");
         let own = ("origin", "http://127.0.0.1:8091");
         let site = |site: &'static str| ("sec-fetch-site", site);

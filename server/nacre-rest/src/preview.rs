@@ -38,7 +38,7 @@ struct Asked {
 impl Asked {
     fn chosen(&self) -> Result<TrialDocuments, String> {
         match (&self.documents, self.last) {
-            (Some(_), Some(_)) => Err("a preview is about one of documents and last".into()),
+            (Some(_), Some(_)) => Err("name either documents or last, not both".into()),
             (Some(ids), None) if ids.len() > PREVIEW_DOCUMENTS_MAX => {
                 Err(format!("a preview takes at most {PREVIEW_DOCUMENTS_MAX} documents"))
             }

@@ -47,7 +47,7 @@ pub(super) async fn profile(call: &Call, name: &str) -> Result<Reply, Reply> {
         return Err(refused(StatusCode::CONFLICT, &reason));
     };
     if !deployment.readers().iter().all(Reader::begin_profile) {
-        return Err(refused(StatusCode::CONFLICT, "somebody else looks at it at the moment"));
+        return Err(refused(StatusCode::CONFLICT, "another profile of it is being taken: try again later"));
     }
     let mut counting = Counting(Some(deployment));
     tokio::time::sleep(Duration::from_secs(seconds)).await;

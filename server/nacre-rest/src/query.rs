@@ -3,7 +3,7 @@
 
 use super::Call;
 use super::answer::sent;
-use super::apart;
+use super::blocking_yield;
 use super::body::{Reply, error_reply, json_reply, ok};
 use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use hyper::StatusCode;
@@ -116,9 +116,9 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     let (node, user) = (Arc::clone(&call.node), call.user);
     let mark = Arc::new(AtomicBool::new(false));
     let mut waiting = Waiting(Some(Arc::clone(&mark)));
-    let client = apart::client();
+    let client = blocking_yield::client();
     let gone: DisconnectCheck = Arc::new(move || {
-        mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(apart::is_gone)
+        mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(blocking_yield::is_gone)
     });
     let reply =
         sent(&desk, "query_failed", move || node.queries().handle(&node, &request, &user, gone))

@@ -304,7 +304,7 @@ async fn fail_over(call: Call) -> Result<Reply, Reply> {
     let consensus = Arc::clone(&call.consensus);
     let proposal = Change::Nodes(NodeChange::FailOver { nodes: lost.iter().copied().collect() });
     let work = move || {
-        match (consensus.hears_quorum(SILENCE_NS_MAX), unsafely) {
+        match (consensus.reaches_quorum(SILENCE_NS_MAX), unsafely) {
             (true, _) => drop(node.change(&proposal).map_err(|error| refused(&error))?),
             (false, true) => membership::regroup(&consensus, &lost).map_err(|why| bad(&why))?,
             (false, false) => return Err(json_reply(StatusCode::GATEWAY_TIMEOUT, &json!(UNSAFE))),
@@ -316,7 +316,8 @@ async fn fail_over(call: Call) -> Result<Reply, Reply> {
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
-        let reason = "Failover goes on: not all copies that are left could be asked yet.";
+        let reason =
+            "Failover continues: not all remaining copies have reported their progress yet.";
         Err(json_reply(StatusCode::GATEWAY_TIMEOUT, &json!(reason)))
     };
     blocking("the failover", work).await?
@@ -421,7 +422,7 @@ fn failure(cluster: &Cluster, lost: &BTreeSet<NodeId>) -> String {
         some => format!("{} were", some.join(", ")),
     };
     let next = match cluster.pending_rebalance() {
-        Some(_) => "It is begun again by itself.",
+        Some(_) => "It starts again automatically.",
         None => "You can try again.",
     };
     format!("Rebalance failed: {lost} lost meanwhile. {next}")
@@ -544,7 +545,7 @@ mod tests {
 
     /// couchbase-cli reads these members without checking that they exist.
     #[test]
-    fn a_task_says_what_tools_take_for_granted() {
+    fn a_task_has_the_members_that_tools_require() {
         let mut cluster = Cluster::new("c".into());
         for id in 1..=2 {
             let ports = |port| {

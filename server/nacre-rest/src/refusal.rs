@@ -36,7 +36,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
     // The change is agreed already, so a retry would be answered with "already exists".
     if let Error::Effect(reason) = error {
         let text = format!(
-            "the change was made, but this node cannot carry it out yet, and tries again until it can: {reason}"
+            "the change was made, but this node cannot apply it yet and retries until it can: {reason}"
         );
         return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": text}}));
     }

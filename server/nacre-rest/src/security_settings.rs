@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Settings that cannot be changed: field, value and reason.
 const FIXED: [(&str, &str, &str); 2] = [
-    ("clusterEncryptionLevel", "all", "Nodes always encrypt all that they say to each other."),
+    ("clusterEncryptionLevel", "all", "Nodes always encrypt their connections to each other."),
     ("allowNonLocalCACertUpload", "true", "Administrators may upload certificates from anywhere."),
 ];
 

@@ -165,7 +165,7 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
             let list = list.ok_or_else(|| invalid(field, "Invalid array"))?;
             match list.iter().find(|url| origin(url).is_none()) {
                 Some(url) => {
-                    let reason = format!("{url} is no URL of the form https://host/path");
+                    let reason = format!("{url} is not a URL of the form https://host/path");
                     Err(invalid(field, reason))
                 }
                 None => Ok(list),
@@ -210,7 +210,7 @@ fn query(call: &Call) -> Value {
 
 fn set_query(call: &Call) -> Result<Reply, Reply> {
     let settings = query(call);
-    confirm(call, &settings, "Each request says what differs for it.").map(|_| ok(&settings))
+    confirm(call, &settings, "Requests set their own options.").map(|_| ok(&settings))
 }
 
 fn saslauthd() -> Value {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_queries_may_read_is_read_from_a_body_or_refused() {
+    fn settings_of_curl_are_read_from_a_body_or_refused() {
         let read = |text: &str| read_curl(text.as_bytes());
         let access =
             read(r#"{"all_access": false, "allowed_urls": ["https://a"], "disallowed_urls": []}"#);

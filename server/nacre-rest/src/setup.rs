@@ -68,7 +68,7 @@ impl Claim {
                 "claim it from this machine, or from elsewhere with the header \"{TOKEN}: {token}\" or as the user {TOKEN_USER} with the password {token}"
             ),
         };
-        format!("nobody administers this node: {how}, by POST /settings/web")
+        format!("this node has no administrator: {how}, with POST /settings/web")
     }
 
     /// Refuses a request to set up the node that comes from another machine and does not name the token.
@@ -287,9 +287,9 @@ fn check_index_settings(form: &[(String, String)]) -> Result<(), Reply> {
                 continue;
             }
             "numReplica" => {
-                "An index says itself how many it has: CREATE INDEX … WITH {\"num_replica\": 1}."
+                "Each index sets its own number: CREATE INDEX … WITH {\"num_replica\": 1}."
             }
-            _ => "Indexes follow their documents in the node's own way.",
+            _ => "The node keeps indexes with their documents.",
         };
         fixed::check_because(known, std::slice::from_ref(field), reason)?;
     }

@@ -11,7 +11,7 @@ use nacre_auth::{
     UserChange, UserEdit,
 };
 use nacre_http::Access;
-use nacre_node::agreement::is_there;
+use nacre_node::agreement::keyspace_exists;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -299,7 +299,7 @@ pub(super) fn read_role_list<'n>(
     let mut roles = Vec::new();
     let mut unknown = Vec::new();
     for name in names {
-        let role = name.parse::<Role>().ok().filter(|role| is_there(&cluster, role.keyspace()));
+        let role = name.parse::<Role>().ok().filter(|role| keyspace_exists(&cluster, role.keyspace()));
         match role {
             Some(role) if roles.contains(&role) => {}
             Some(role) => roles.push(role),

@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_that_documents_failed() {
+    fn an_answer_reports_failed_documents() {
         let noted = |text: &str| {
             String::from_utf8(annotated(text.into(), r#""document_errors":2"#)).unwrap()
         };

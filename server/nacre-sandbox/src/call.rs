@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// The current item of a call, and the results of the earlier items.
-pub struct Turn {
+pub struct CurrentItem {
     /// The position of the item in the call.
     pub index: usize,
     /// The state after the earlier items.
@@ -51,7 +51,7 @@ pub struct CallView {
     /// Number of items in the call.
     pub items_count: usize,
     /// The current item, if the plugin has named it. The view's other writes are those since the start of this item.
-    pub turn: Option<Turn>,
+    pub current_item: Option<CurrentItem>,
     /// The items that could not be processed, as named by the plugin.
     pub failures: Vec<Failure>,
 }

@@ -32,14 +32,14 @@ pub struct Clock {
     call_begins: Condvar,
     monotonic_ns: Box<dyn Fn() -> u64 + Send + Sync>,
     pause: Box<dyn Fn(Duration) + Send + Sync>,
-    goes_on: Box<dyn Fn() + Send + Sync>,
+    on_long_call: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Clock {
     pub fn new(
         monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static,
         pause: impl Fn(Duration) + Send + Sync + 'static,
-        goes_on: impl Fn() + Send + Sync + 'static,
+        on_long_call: impl Fn() + Send + Sync + 'static,
     ) -> Clock {
         Clock {
             ticks: AtomicU64::new(0),
@@ -51,13 +51,13 @@ impl Clock {
             call_begins: Condvar::new(),
             monotonic_ns: Box::new(monotonic_ns),
             pause: Box::new(pause),
-            goes_on: Box::new(goes_on),
+            on_long_call: Box::new(on_long_call),
         }
     }
 
     /// Informs the embedder that a call on this thread takes long and continues.
-    pub fn goes_on(&self) {
-        (self.goes_on)();
+    pub fn on_long_call(&self) {
+        (self.on_long_call)();
     }
 
     /// Pauses the calling thread after a call that began at `begun_ns` has failed.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_to_tick_while_no_call_runs_and_that_time_is_counted() {
+    fn no_ticks_are_needed_while_no_call_runs_and_that_time_is_counted() {
         let now_ms = Arc::new(AtomicU64::new(0));
         let clock_ms = Arc::clone(&now_ms);
         let now_ns = move || clock_ms.load(Ordering::Relaxed) * 1_000_000;

@@ -2,7 +2,7 @@
 
 use crate::abi::exports::nacre::plugin::projection;
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
-use crate::call::{CallView, Failure, Turn};
+use crate::call::{CallView, CurrentItem, Failure};
 use crate::capsule::{Bytes, Call, DueTimer};
 use crate::instance::Instance;
 use crate::pack::{event_bytes, pack, previous_bytes};
@@ -33,8 +33,8 @@ impl Fed {
 
     /// Adds the results of a call.
     pub fn take(&mut self, call: CallView) {
-        if let Some(turn) = call.turn {
-            self.take_done(turn);
+        if let Some(current_item) = call.current_item {
+            self.take_done(current_item);
         }
         self.take_view(call.view);
     }
@@ -46,9 +46,9 @@ impl Fed {
     }
 
     /// Adds the results of the items that were processed before a call ended.
-    fn take_done(&mut self, turn: Turn) {
-        self.state = turn.state;
-        self.writes.extend(turn.writes);
+    fn take_done(&mut self, current_item: CurrentItem) {
+        self.state = current_item.state;
+        self.writes.extend(current_item.writes);
     }
 }
 
@@ -88,7 +88,7 @@ pub trait Writer {
     ) -> Result<T, Error>;
 
     /// Takes the current item of the last failed call, and the items that could not be processed.
-    fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)>;
+    fn take_current_item(&mut self) -> Option<(CurrentItem, Vec<Failure>)>;
 
     /// Keeps a capsule of the last failed call.
     fn keep(&mut self, call: Call, error: &Error);
@@ -259,11 +259,14 @@ impl Work for Documents<'_> {
             instance.call(view, |exports, store| exports.feed()?.call_on_batch(store, &buffer))
         });
         let (outcome, mut view) = called.map_err(|error| {
-            let Some((turn, failures)) = writer.take_turn() else { return error.into() };
-            let (at_work, done) = (Some(items.start + turn.index), &documents[..turn.index]);
-            report.documents += turn.index as u64;
+            let Some((current_item, failures)) = writer.take_current_item() else {
+                return error.into();
+            };
+            let (at_work, done) =
+                (Some(items.start + current_item.index), &documents[..current_item.index]);
+            report.documents += current_item.index as u64;
             report.errors.extend(errors(done, failures));
-            fed.take_done(turn);
+            fed.take_done(current_item);
             Halt { error, at_work }
         })?;
         let told = outcome.errors.iter().map(|error| Failure::new(error.index, &error.message));
@@ -379,12 +382,16 @@ impl DueTimers {
     }
 
     /// Adds the results of fired `timers`. The others remain set, except those that were set again or cancelled.
-    fn take_done(timers: &[&(Home, Arc<str>, Arc<Timer>)], turn: Turn, fed: &mut Fed) {
-        let (fired, others) = timers.split_at(turn.index);
+    fn take_done(
+        timers: &[&(Home, Arc<str>, Arc<Timer>)],
+        current_item: CurrentItem,
+        fed: &mut Fed,
+    ) {
+        let (fired, others) = timers.split_at(current_item.index);
         for (home, name, _) in fired {
             fed.writes.timers.insert((*home, Arc::clone(name)), None);
         }
-        fed.take_done(turn);
+        fed.take_done(current_item);
         for (home, name, timer) in others {
             if !fed.writes.timers.contains_key(&(*home, Arc::clone(name))) {
                 fed.state.timers.set(*home, Arc::clone(name), Arc::clone(timer));
@@ -437,10 +444,10 @@ impl Work for DueTimers {
             })
         });
         let ((), view) = called.map_err(|error| {
-            let Some((turn, _)) = writer.take_turn() else { return error.into() };
-            let at_work = Some(first + places[turn.index]);
-            report.timers += turn.index as u64;
-            DueTimers::take_done(&timers, turn, fed);
+            let Some((current_item, _)) = writer.take_current_item() else { return error.into() };
+            let at_work = Some(first + places[current_item.index]);
+            report.timers += current_item.index as u64;
+            DueTimers::take_done(&timers, current_item, fed);
             Halt { error, at_work }
         })?;
         fed.writes.extend(fired);

@@ -40,7 +40,7 @@ impl Host {
     /// Starts the engine. `monotonic_ns` is a clock in nanoseconds that measures calls for [`crate::Usage`] and for
     /// pauses. After each failed call, the writer's thread pauses with `pause`, such as [`std::thread::sleep`]: nine
     /// times as long as the call took, but between 10 ms and a quarter of a second, so that a deployment that always
-    /// fails leaves the machine to others. A long call calls `goes_on` on its thread every two milliseconds, because
+    /// fails leaves the machine to others. A long call calls `on_long_call` on its thread every two milliseconds, because
     /// other work may wait for the thread.
     ///
     /// # Errors
@@ -48,13 +48,13 @@ impl Host {
     pub fn new(
         monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static,
         pause: impl Fn(Duration) + Send + Sync + 'static,
-        goes_on: impl Fn() + Send + Sync + 'static,
+        on_long_call: impl Fn() + Send + Sync + 'static,
     ) -> Result<Host, Error> {
         let mut last = None;
         for instance_count in INSTANCE_COUNTS {
             match Engine::new(&config(instance_count)) {
                 Ok(engine) => {
-                    let clock = Arc::new(Clock::new(monotonic_ns, pause, goes_on));
+                    let clock = Arc::new(Clock::new(monotonic_ns, pause, on_long_call));
                     return Ok(Host { engine, clock });
                 }
                 Err(error) => last = Some(Error::Engine(format!("{error:#}"))),
@@ -274,7 +274,7 @@ fn check_kind(bytes: &[u8]) -> Result<(), Error> {
             "it is a core module; `nacre plugin build` makes a component of one"
         }
         [0, b'a', b's', b'm', ..] => return Ok(()),
-        _ => "it is no WebAssembly",
+        _ => "it is not WebAssembly",
     };
     Err(Error::Component(problem.into()))
 }

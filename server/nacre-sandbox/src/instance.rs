@@ -3,7 +3,7 @@
 use crate::abi::Exports;
 use crate::abi::nacre::plugin::turn;
 use crate::abi::nacre::plugin::types::{self, Fault};
-use crate::call::{CallView, Failure, Turn};
+use crate::call::{CallView, CurrentItem, Failure};
 use crate::capability::{Capability, Filled, Held, LogLine, MetricChanges, OpenQueries};
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
@@ -34,23 +34,23 @@ pub enum Refused {
     State(#[from] nacre_state::Refused),
     #[error("too many keys at once")]
     Keys,
-    #[error("a document that is not held is asked for")]
+    #[error("the guest asked for a document that is not held")]
     NotHeld,
-    #[error("a document is to be where its piece of the answer is not")]
+    #[error("a document is placed outside its piece of the answer")]
     Place,
-    #[error("the documents that are held have more bytes than the memory may have")]
+    #[error("the held documents exceed the memory limit")]
     Memory,
-    #[error("the node has no memory for the documents that are held")]
+    #[error("the node has no memory for the held documents")]
     NodeMemory,
     #[error("{0} cannot be used before init has returned")]
     Starting(Capability),
     #[error("{0} is not granted")]
     Denied(Capability),
-    #[error("an item began out of turn")]
-    Turn,
-    #[error("the time is over")]
+    #[error("an item began out of order")]
+    CurrentItem,
+    #[error("the deadline has passed")]
     Deadline,
-    #[error("nobody waits for the answer any more")]
+    #[error("the caller no longer waits for the answer")]
     Over,
 }
 
@@ -131,13 +131,13 @@ impl Data {
             return Err(wasmtime::Error::new(Refused::Memory));
         }
         self.limiter.permit.try_set(bytes).map_err(|exceeded| {
-            self.limiter.refused = Some(Beyond::Budget(exceeded));
+            self.limiter.refused = Some(ExceededLimit::Budget(exceeded));
             wasmtime::Error::new(Refused::NodeMemory)
         })
     }
 
     /// Releases everything that is held for the guest.
-    fn let_all_go(&mut self) {
+    fn release_all(&mut self) {
         self.held.clear();
         self.limiter.hold(0);
     }
@@ -172,13 +172,13 @@ impl Data {
     }
 
     /// Checks whether the call may continue. Returns the time of the next check; an error ends the call.
-    fn may_go_on(&self) -> wasmtime::Result<UpdateDeadline> {
+    fn check_deadline(&self) -> wasmtime::Result<UpdateDeadline> {
         let is_over = self.view.database.as_ref().is_some_and(|database| database.is_over());
         if is_over {
             return Err(wasmtime::Error::new(Refused::Over));
         }
         let left = self.time_left()?.as_millis() as u64;
-        self.context.plugin.clock.goes_on();
+        self.context.plugin.clock.on_long_call();
         Ok(UpdateDeadline::Continue(self.pause_ticks(left).max(1)))
     }
 }
@@ -188,15 +188,18 @@ impl types::Host for Data {}
 impl turn::Host for Data {
     fn begin(&mut self, index: u32) -> wasmtime::Result<()> {
         let index = index as usize;
-        let CallView { view, turn, items_count, .. } = &mut self.view;
-        if index >= *items_count || turn.as_ref().is_some_and(|turn| index <= turn.index) {
-            return Err(wasmtime::Error::new(Refused::Turn));
+        let CallView { view, current_item, items_count, .. } = &mut self.view;
+        if index >= *items_count
+            || current_item.as_ref().is_some_and(|current_item| index <= current_item.index)
+        {
+            return Err(wasmtime::Error::new(Refused::CurrentItem));
         }
-        let mut done = turn.take().map(|turn| turn.writes).unwrap_or_default();
+        let mut done =
+            current_item.take().map(|current_item| current_item.writes).unwrap_or_default();
         if let Some(writes) = &mut view.writes {
             done.extend(std::mem::take(writes));
         }
-        *turn = Some(Turn { index, state: view.state.clone(), writes: done });
+        *current_item = Some(CurrentItem { index, state: view.state.clone(), writes: done });
         self.journal.begin(&self.view.state);
         self.begun_tick = self.context.plugin.clock.ticks();
         Ok(())
@@ -222,14 +225,14 @@ struct Limiter {
     /// Bytes of documents that the host holds for the instance.
     held_bytes: usize,
     /// The limit that refused the last growth.
-    refused: Option<Beyond>,
+    refused: Option<ExceededLimit>,
     of_deployment: Arc<AtomicUsize>,
     /// Permit for the memory of the instance and the held bodies.
     permit: Permit,
 }
 
 /// A limit that an instance would have exceeded.
-enum Beyond {
+enum ExceededLimit {
     /// The limit of the deployment.
     Limit,
     /// The memory of the node.
@@ -252,8 +255,8 @@ impl ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
         let granted = match desired.saturating_add(self.held_bytes) <= self.limit_bytes {
-            true => self.permit.grow(grown).map_err(Beyond::Budget),
-            false => Err(Beyond::Limit),
+            true => self.permit.grow(grown).map_err(ExceededLimit::Budget),
+            false => Err(ExceededLimit::Limit),
         };
         match granted {
             Ok(()) => {
@@ -308,7 +311,7 @@ impl Instance {
             if profiler.is_on() {
                 profiler.add(&WasmBacktrace::force_capture(&store));
             }
-            store.data().may_go_on()
+            store.data().check_deadline()
         });
         let started = stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || {
             let instance = context.pre.instantiate(&mut store)?;
@@ -360,14 +363,14 @@ impl Instance {
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
     ) -> Result<T, Error> {
         let data = self.store.data_mut();
-        data.let_all_go();
+        data.release_all();
         let budgets = &self.context.setup.budgets;
         let account = match self.role {
             Role::Writer => None,
             Role::Reader => Some(view.account.clone().unwrap_or_else(|| budgets.of_parts())),
         };
         if let Some(account) = account {
-            let charged = data.limiter.permit.hand_to(&account, Purpose::Instance);
+            let charged = data.limiter.permit.transfer_to(&account, Purpose::Instance);
             charged.map_err(|exceeded| {
                 let deployment = self.context.setup.name.clone();
                 Error::NodeMemory { deployment, exceeded }
@@ -375,7 +378,7 @@ impl Instance {
         }
         data.journal.begin(&view.state);
         data.view = view;
-        self.go_on(call)
+        self.resume(call)
     }
 
     /// Returns the time left for further parts of the call, if the guest has limited it.
@@ -394,13 +397,13 @@ impl Instance {
     ///
     /// # Errors
     /// [`Exceeded`] when idle instances have reached their limit: the instance must be dropped.
-    pub fn charge_to_nobody(&mut self) -> Result<(), Exceeded> {
+    pub fn charge_to_idle(&mut self) -> Result<(), Exceeded> {
         let idle = self.context.setup.budgets.of_idle();
-        self.store.data_mut().limiter.permit.hand_to(&idle, Purpose::Idle)
+        self.store.data_mut().limiter.permit.transfer_to(&idle, Purpose::Idle)
     }
 
     /// Calls the instance for the next part of the previous call, with the same view.
-    pub fn go_on<T>(
+    pub fn resume<T>(
         &mut self,
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
     ) -> Result<T, Error> {
@@ -436,7 +439,7 @@ impl Instance {
         self.context.add_log(std::mem::take(&mut data.log));
         let metrics = std::mem::take(&mut data.metrics);
         // Metrics of processed items must not be counted again.
-        if outcome.is_ok() || self.store.data().view.turn.is_some() {
+        if outcome.is_ok() || self.store.data().view.current_item.is_some() {
             self.context.change_metrics(metrics);
         }
         outcome
@@ -446,7 +449,7 @@ impl Instance {
     pub fn take_view(&mut self) -> CallView {
         let data = self.store.data_mut();
         data.journal = Journal::default();
-        data.let_all_go();
+        data.release_all();
         std::mem::take(&mut data.view)
     }
 
@@ -499,7 +502,7 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
                 Error::Retry { deployment, message: message.clone() }
             }
             Refused::NodeMemory => match data.limiter.refused.take() {
-                Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
+                Some(ExceededLimit::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
                 _ => Error::Trap { deployment, reason: refused.to_string() },
             },
             Refused::Deadline => deadline(deployment),
@@ -509,8 +512,8 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
     }
     let trap = error.downcast_ref::<Trap>();
     match data.limiter.refused.take() {
-        Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
-        Some(Beyond::Limit) if trap.is_some() => {
+        Some(ExceededLimit::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
+        Some(ExceededLimit::Limit) if trap.is_some() => {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }
         _ => {

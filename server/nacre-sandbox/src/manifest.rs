@@ -319,7 +319,7 @@ impl Manifest {
             }
             _ if let Some(name) = manifest.modules.iter().find(|name| !is_module(name)) => {
                 wrong(&format!(
-                    "{name:?} in `modules` is no file beside plugin.toml or below, such as \"lib/dates.js\""
+                    "{name:?} in `modules` is not a file next to or below plugin.toml, such as \"lib/dates.js\""
                 ))
             }
             _ if manifest.events.old && manifest.world == World::IndexType => wrong(
@@ -397,7 +397,7 @@ mod tests {
     const COUNTER: &str = "name = \"counter\"\nversion = \"0.1.0\"\nscript = \"main.js\"\n";
 
     #[test]
-    fn what_is_left_out_has_a_default() {
+    fn omitted_settings_have_defaults() {
         let manifest = Manifest::read(COUNTER).unwrap();
         assert_eq!((manifest.world, manifest.state_version.as_str()), (World::Service, "1"));
         assert_eq!(manifest.capabilities, Capabilities::default());
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_before_is_told_to_who_asks() {
+    fn the_previous_version_is_passed_to_plugins_that_request_it() {
         let component = "name = \"audit\"\nversion = \"0.1.0\"\ncomponent = \"audit.wasm\"\n";
         let asks = |manifest: &str| Manifest::read(&format!("{manifest}[events]\nold = true"));
         assert!(!Manifest::read(component).unwrap().events.old);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_granted_is_named() {
+    fn an_ungranted_import_is_named() {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let wanted = Capabilities {
             kv: Keyspaces { read: strings(&["a.b", "c.d"]), write: strings(&["e.f"]) },

@@ -35,7 +35,7 @@ impl Package {
     pub fn new(manifest_text: String, files: BTreeMap<String, Vec<u8>>) -> Result<Package, String> {
         let manifest = Manifest::read(&manifest_text)?;
         if let Some(name) = manifest.files().find(|name| !files.contains_key(*name)) {
-            return Err(format!("plugin.toml names {name:?}, which is not there"));
+            return Err(format!("plugin.toml names {name:?}, which is missing"));
         }
         Ok(Package { manifest, manifest_text, files })
     }
@@ -164,7 +164,7 @@ mod tests {
         let read = Package::read(&whole.write()).unwrap().as_version("2").unwrap();
         assert_eq!(read.modules().collect::<Vec<_>>(), [("lib.js", &b"export {}"[..])]);
         let missing = Package::new(manifest, [owned(files[0])].into()).unwrap_err();
-        assert_eq!(missing, "plugin.toml names \"lib.js\", which is not there");
+        assert_eq!(missing, "plugin.toml names \"lib.js\", which is missing");
     }
 
     #[test]
@@ -175,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_package_is_refused_with_a_reason() {
+    fn a_malformed_package_is_refused_with_a_reason() {
         assert!(Package::read(b"").unwrap_err().contains("no plugin.toml"));
         assert!(Package::read(&[7; 1024]).unwrap_err().contains("not a package"));
         let missing = Package::new(MANIFEST_TEXT.into(), BTreeMap::new()).unwrap_err();
-        assert_eq!(missing, "plugin.toml names \"main.js\", which is not there");
+        assert_eq!(missing, "plugin.toml names \"main.js\", which is missing");
     }
 
     #[test]

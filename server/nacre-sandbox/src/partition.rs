@@ -1,7 +1,7 @@
 //! A partition of a deployment: one writer, and the state that it folds the change stream into.
 
 use crate::abi::World;
-use crate::call::{CallView, Failure, Turn};
+use crate::call::{CallView, CurrentItem, Failure};
 use crate::capsule::{Call, Capsule};
 use crate::context::{Context, Role};
 use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Work, Writer};
@@ -47,7 +47,7 @@ struct Slot {
     /// Journal of the last lost instance.
     wreck: Journal,
     /// The current item of the last lost instance.
-    turn: Option<(Turn, Vec<Failure>)>,
+    current_item: Option<(CurrentItem, Vec<Failure>)>,
     /// Returns true if someone waits for the partition to return.
     is_interrupted: Box<dyn Fn() -> bool + Send>,
     /// The account of the deployment.
@@ -108,8 +108,8 @@ impl Writer for Slot {
             // The instance may contain effects of the failed call, so it is dropped.
             Err(error) => {
                 self.wreck = instance.take_journal();
-                let CallView { turn, failures, .. } = instance.take_view();
-                self.turn = turn.map(|turn| (turn, failures));
+                let CallView { current_item, failures, .. } = instance.take_view();
+                self.current_item = current_item.map(|current_item| (current_item, failures));
                 drop(instance);
                 clock.rest(begun_ns);
                 Err(error)
@@ -133,8 +133,8 @@ impl Writer for Slot {
         })
     }
 
-    fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)> {
-        self.turn.take()
+    fn take_current_item(&mut self) -> Option<(CurrentItem, Vec<Failure>)> {
+        self.current_item.take()
     }
 
     fn keep(&mut self, call: Call, error: &Error) {
@@ -199,7 +199,7 @@ impl Partition {
                 context,
                 instance: Some(instance),
                 wreck: Journal::default(),
-                turn: None,
+                current_item: None,
                 is_interrupted: Box::new(|| false),
                 account,
                 charged_bytes,
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_within_a_batch_goes_back_to_where_it_stood_before_if_history_parts_there() {
+    fn a_partition_stopped_within_a_batch_rolls_back_if_history_diverges_there() {
         let taken = |count, before| progress_of(&two_portions(), count, |_| before)[&Vbid(0)];
         let nothing = ResumePoint::default();
         assert_eq!(taken(4, nothing), point(5, 1, 20));

@@ -45,7 +45,7 @@ impl Pool {
     pub fn give_back(&self, user: User, mut instance: Instance) {
         // The snapshot would keep old pages alive while the instance is idle.
         drop(instance.take_view());
-        if instance.memory_bytes() > IDLE_BYTES_MAX || instance.charge_to_nobody().is_err() {
+        if instance.memory_bytes() > IDLE_BYTES_MAX || instance.charge_to_idle().is_err() {
             return;
         }
         let mut idle = self.idle.lock();

@@ -442,7 +442,7 @@ impl Answer {
         let Some(mut rest) = self.rest.take() else { return Ok(None) };
         let cursor = std::mem::take(&mut rest.cursor);
         let chunk =
-            rest.instance.go_on(|exports, store| exports.reader()?.call_more(store, &cursor));
+            rest.instance.resume(|exports, store| exports.reader()?.call_more(store, &cursor));
         let abi::Chunk { body, cursor } = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {

@@ -53,7 +53,7 @@ pub enum Effect {
 const EFFECTS_BYTES_MAX: usize = 32 << 20;
 
 /// Error message for an effect beyond the maximum.
-pub const TOO_MUCH: &str = "a dry run tells no more than 32 MiB of effects";
+pub const TOO_MUCH: &str = "a dry run reports at most 32 MiB of effects";
 
 /// Effects in order. Clones share them.
 #[derive(Clone, Default)]

@@ -126,7 +126,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
             let mut cursor = response.cursor;
             while let Some(at) = cursor {
                 let chunk =
-                    instance.go_on(|exports, store| exports.reader()?.call_more(store, &at))?;
+                    instance.resume(|exports, store| exports.reader()?.call_more(store, &at))?;
                 cursor = chunk.cursor;
             }
         }

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lanes_tell_is_told_as_that_of_one() {
+    fn statuses_of_lanes_are_reported_as_one() {
         let error = |seqno| DocumentError {
             vbid: Vbid(0),
             seqno: Seqno(seqno),

@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let bytes = number.parse::<u64>().ok().zip(known);
     let bytes = bytes.and_then(|(number, unit)| number.checked_mul(unit));
     let bytes = bytes
-        .ok_or_else(|| format!("{text:?} is no amount of memory: write it as 4GiB or 512MiB"))?;
+        .ok_or_else(|| format!("{text:?} is not an amount of memory: write it as 4GiB or 512MiB"))?;
     match bytes < BYTES_MIN {
         true => Err(format!("a node needs {} MiB at least", BYTES_MIN >> 20)),
         false => Ok(bytes),
@@ -58,7 +58,7 @@ pub fn set_up(node: &Node, wanted: Option<u64>) {
     let limit = limit.max(BYTES_MIN);
     if let Some(available) = available.filter(|available| *available < limit) {
         tracing::warn!(
-            "the node may use {} MiB of memory, but only {} MiB are there: give it less with --memory",
+            "the node may use {} MiB of memory, but only {} MiB are available: give it less with --memory",
             limit >> 20,
             available >> 20
         );

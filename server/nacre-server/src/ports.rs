@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_banner_says_where_each_service_is() {
+    fn the_banner_shows_the_port_of_each_service() {
         let endpoints = endpoints(services::table(), Some(9000)).unwrap();
         assert_eq!(
             banner(services::table(), &endpoints),

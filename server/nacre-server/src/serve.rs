@@ -7,7 +7,7 @@ use nacre_auth::{Role, User};
 use nacre_bucket::SlowSettings;
 use nacre_cluster::{BucketChange, BucketSettings, Change, ClusterChange};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
-use nacre_http::apart;
+use nacre_http::blocking_yield;
 use nacre_links::cluster::Consensus;
 use nacre_links::cluster::link::Lane;
 use nacre_links::kv::web::WebSessions;
@@ -273,7 +273,7 @@ pub(crate) fn run<S: Future<Output = ()>>(
     memory::set_up(&node, options.memory);
     let agreeing = agreement_threads(process)?;
     let answering = answering_threads()?;
-    let querying = apart::threads(STACK_BYTES, || nacre_bucket::on_blocking(apart::make_room));
+    let querying = blocking_yield::threads(STACK_BYTES, || nacre_bucket::on_blocking(blocking_yield::make_room));
     let querying =
         querying.map_err(|error| format!("cannot start the threads for queries: {error}"))?;
     let wanted = options.clone();
@@ -290,7 +290,7 @@ pub(crate) fn run<S: Future<Output = ()>>(
     )?;
     platform.connect(consensus.peers(Lane::Agreement), consensus.peers(Lane::Questions));
     node.orchestrate();
-    consensus.see_off();
+    consensus.eject_removed_nodes();
     finish_password_reset(&node)?;
     let tls = Arc::new(options.tls(&node, platform.node_key())?);
     platform.reserve().fill();
@@ -339,8 +339,8 @@ pub(crate) fn run<S: Future<Output = ()>>(
             rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         ports::log(table, &options.host, &endpoints);
-        tracing::info!("other nodes recognise this one by {}", platform.node_key().fingerprint());
-        consensus.tell_where();
+        tracing::info!("the key of this node, for other nodes: {}", platform.node_key().fingerprint());
+        consensus.announce_address();
         ready(&endpoints);
         stop.await;
         Ok::<(), String>(())
@@ -372,7 +372,7 @@ fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
             match password_reset::finish(&node) {
                 Ok(Some(user)) => return tracing::info!("the user {user} has the new password"),
                 Ok(None) => return,
-                Err(error) => tracing::warn!("the new password does not count yet: {error}"),
+                Err(error) => tracing::warn!("the new password is not in effect yet: {error}"),
             }
             std::thread::sleep(PAUSE);
         }
@@ -470,7 +470,7 @@ fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), St
         && node.users().verify(&options.user, password).is_none()
     {
         tracing::warn!(
-            "the user {} is there already and keeps another password than the one given",
+            "the user {} exists already and keeps its password, which differs from the given one",
             options.user
         );
     }

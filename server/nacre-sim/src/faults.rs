@@ -118,7 +118,7 @@ pub struct Mix {
     weights: [u64; KINDS],
     /// Maximum drift of the clocks, in millionths.
     pub drift_ppm: u64,
-    /// See [`Council`](crate::Council): one proposal in this many is decided although its proposer is told otherwise.
+    /// See [`SimulatedRaft`](crate::SimulatedRaft): one proposal in this many is decided although its proposer is told otherwise.
     pub lost_answers: u64,
     /// Maximum duration of a fault, in nanoseconds.
     longest_ns: u64,

@@ -69,7 +69,7 @@ pub fn greet(bucket: &str) -> Vec<u8> {
 
 /// The parts of a frame that the simulation uses.
 #[derive(Clone, Debug)]
-pub struct Told<'a> {
+pub struct ResponseFrame<'a> {
     /// True for an answer; false for a message initiated by the server.
     pub is_answer: bool,
     /// The opcode.
@@ -92,10 +92,10 @@ pub struct Told<'a> {
 ///
 /// # Panics
 /// Panics if the bytes are not a frame: a node never sends that.
-pub fn next<'a>(bytes: &mut &'a [u8]) -> Option<Told<'a>> {
+pub fn next<'a>(bytes: &mut &'a [u8]) -> Option<ResponseFrame<'a>> {
     let (frame, length) = decode(bytes).expect("nodes send what can be read")?;
     *bytes = &bytes[length..];
-    Some(Told {
+    Some(ResponseFrame {
         is_answer: matches!(frame.magic, Magic::Response | Magic::FlexResponse),
         opcode: frame.opcode_byte,
         status: frame.vbid,

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_document_could_have_shown_is_told_from_what_none_could() {
+    fn observations_that_one_document_explains_are_distinguished() {
         use Asked::*;
         use Outcome::*;
         let cases: &[(&[Operation], Verdict)] = &[

@@ -23,11 +23,11 @@
 mod chance;
 pub mod cluster;
 pub mod clusters;
-mod council;
 pub mod faults;
 mod frame;
 pub mod history;
 mod promise;
+mod raft;
 mod reader;
 mod services;
 mod simulation;
@@ -35,8 +35,8 @@ mod workload;
 mod world;
 
 pub use chance::Chance;
-pub use cluster::{Cluster, Happening};
-pub use council::Council;
+pub use cluster::{ClientEvent, Cluster};
+pub use raft::SimulatedRaft;
 pub use simulation::{Simulation, Summary};
 pub use workload::Counts;
 pub use world::{Clock, Disk, World};

@@ -2,7 +2,7 @@
 //! rolls back on request. At the end, its documents must equal those of the cluster.
 
 use crate::cluster::{MS, index};
-use crate::frame::{self, GREETING, Request, Told};
+use crate::frame::{self, GREETING, Request, ResponseFrame};
 use crate::workload::{BUCKET, VBUCKETS};
 use crate::{Chance, Cluster};
 use nacre_protocol::Opcode;
@@ -97,7 +97,7 @@ impl Reader {
     }
 
     /// Handles received bytes. Returns false if they are not for this consumer.
-    pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
+    pub fn receive(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
         if !self.wires.values().any(|known| *known == wire) {
             return false;
         }
@@ -118,7 +118,7 @@ impl Reader {
         true
     }
 
-    fn take(&mut self, vbid: usize, frame: &Told<'_>) {
+    fn take(&mut self, vbid: usize, frame: &ResponseFrame<'_>) {
         let followed = &mut self.vbuckets[vbid];
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
         if frame.is_answer {

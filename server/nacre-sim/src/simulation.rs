@@ -5,7 +5,7 @@ use crate::faults::{Fault, Mix};
 use crate::history::{self, Verdict};
 use crate::reader::Reader;
 use crate::workload::{BUCKET, Counts, KEYS, VBUCKETS, Workload, vbid};
-use crate::{Chance, Clock, Cluster, Happening};
+use crate::{Chance, ClientEvent, Clock, Cluster};
 use nacre_cluster::{
     AutoFailover, BucketChange, BucketKind, BucketSettings, Chain, Change, EvictionPolicy,
     Membership, NodeChange, RetryRebalance,
@@ -165,7 +165,7 @@ impl Simulation {
 
     fn note(&mut self, what: String) {
         let line = format!("{:>9.3} s  {what}", self.cluster.now() as f64 / 1e9);
-        self.trace.push((self.cluster.council.decided(), line));
+        self.trace.push((self.cluster.raft.decided(), line));
     }
 
     /// Lets time pass.
@@ -173,20 +173,20 @@ impl Simulation {
         let until = self.cluster.now() + ns;
         while let Some(happening) = self.cluster.next(until) {
             match happening {
-                Happening::Alarm(READER) => self.reader.look(&mut self.cluster),
-                Happening::Alarm(LOOK) => {
+                ClientEvent::Alarm(READER) => self.reader.look(&mut self.cluster),
+                ClientEvent::Alarm(LOOK) => {
                     self.cluster.set_alarm(LOOK_NS, LOOK);
                     self.look();
                 }
-                Happening::Alarm(alarm) => self.workload.alarm(alarm, &mut self.cluster),
-                Happening::Told { wire, bytes } => {
-                    let _ = self.workload.told(wire, &bytes, &mut self.cluster)
-                        || self.reader.told(wire, &bytes, &mut self.cluster);
+                ClientEvent::Alarm(alarm) => self.workload.alarm(alarm, &mut self.cluster),
+                ClientEvent::Received { wire, bytes } => {
+                    let _ = self.workload.receive(wire, &bytes, &mut self.cluster)
+                        || self.reader.receive(wire, &bytes, &mut self.cluster);
                     if let Some(broken) = self.workload.broken_promise.take() {
                         panic!("{broken}{}", self.story());
                     }
                 }
-                Happening::Broken { wire } => {
+                ClientEvent::Broken { wire } => {
                     let _ =
                         self.workload.broken(wire, &mut self.cluster) || self.reader.broken(wire);
                 }
@@ -265,7 +265,7 @@ impl Simulation {
         let end = self.cluster.now() + SUCCESSION_NS_MAX;
         while self.cluster.now() < end {
             self.pass(MS);
-            if self.cluster.council.has_pending() && self.chance.once_in(2) {
+            if self.cluster.raft.has_pending() && self.chance.once_in(2) {
                 return None;
             }
             let given = self.terms().iter().zip(&before).position(|(now, before)| now > before);
@@ -298,7 +298,7 @@ impl Simulation {
 
     /// Cuts a node off from the leader for a while.
     fn silence(&mut self, node: usize, ms_max: u64) -> Option<(u64, Fault)> {
-        let leader = self.cluster.council.leader().filter(|leader| *leader != node)?;
+        let leader = self.cluster.raft.leader().filter(|leader| *leader != node)?;
         let (fault, lasts_ns) = (Fault::Cut(node, leader), self.chance.between(0, ms_max) * MS);
         self.note(format!("{fault} for {} ms", lasts_ns / MS));
         self.break_one(fault, lasts_ns);
@@ -362,7 +362,7 @@ impl Simulation {
             Fault::ClockStep(node, seconds) => {
                 cluster.step_wall_clock(node, seconds * 1000 * MS as i64);
             }
-            Fault::Depose => cluster.council.depose(),
+            Fault::Depose => cluster.raft.depose(),
             Fault::FailOver(node) => {
                 cluster.change(&Change::Nodes(NodeChange::FailOver { nodes: vec![id(node)] })).ok();
             }
@@ -720,7 +720,7 @@ impl Simulation {
     /// Returns the story of the run and its current state.
     fn story(&self) -> String {
         let mut story = format!("\n\n{:?}\n", self.mix);
-        let mut decisions = (1_u64..).zip(self.cluster.council.decisions_after(0)).peekable();
+        let mut decisions = (1_u64..).zip(self.cluster.raft.decisions_after(0)).peekable();
         let now = (u64::MAX, format!("{:>9.3} s  now", self.cluster.now() as f64 / 1e9));
         for (decided, line) in self.trace.iter().chain([&now]) {
             while let Some((number, proposal)) = decisions.next_if(|(number, _)| number <= decided)
@@ -731,7 +731,7 @@ impl Simulation {
         }
         let Some(agreed) = self.cluster.newest() else { return story };
         let parts: Vec<_> = agreed.nodes.values().map(|node| node.membership).collect();
-        let leader = self.cluster.council.leader();
+        let leader = self.cluster.raft.leader();
         let _ = writeln!(story, "{parts:?}, node {leader:?} leads, {:?}", agreed.rebalance);
         for (vbid, chain) in (0..).map(Vbid).zip(&agreed.buckets[BUCKET].chains) {
             let _ = writeln!(story, "{vbid}: {chain:?}");

@@ -2,7 +2,7 @@
 
 use crate::cluster::{MS, index};
 use crate::faults::Mix;
-use crate::frame::{self, DURABILITY_TIMEOUT_MS, GREETING, Request, Told};
+use crate::frame::{self, DURABILITY_TIMEOUT_MS, GREETING, Request, ResponseFrame};
 use crate::history::{Asked, Operation, Outcome};
 use crate::promise::{Promise, Promises};
 use crate::{Chance, Cluster};
@@ -265,7 +265,7 @@ impl Workload {
     }
 
     /// Handles received bytes. Returns false if they are not for these clients.
-    pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
+    pub fn receive(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
         let Some(client) = self.owner(wire) else { return false };
         let mut rest = bytes;
         while let Some(frame) = frame::next(&mut rest) {
@@ -275,7 +275,13 @@ impl Workload {
         true
     }
 
-    fn answered(&mut self, client: usize, wire: u64, frame: &Told<'_>, cluster: &mut Cluster) {
+    fn answered(
+        &mut self,
+        client: usize,
+        wire: u64,
+        frame: &ResponseFrame<'_>,
+        cluster: &mut Cluster,
+    ) {
         if frame.opaque == GREETING {
             // A node that does not know the bucket yet refuses its selection.
             if frame.status != 0 {

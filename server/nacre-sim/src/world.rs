@@ -304,8 +304,8 @@ impl Platform for World {
         self.wishes.add().links.push((peer.plain.kv(), link));
     }
 
-    fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: ReplyCallback) {
-        told(Err(PeerError::NotAsked("there are no questions in this world".into())));
+    fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, on_reply: ReplyCallback) {
+        on_reply(Err(PeerError::NotAsked("there are no questions in this world".into())));
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_in_a_directory_that_was_removed_does_not_meet_the_one_in_its_place() {
+    fn operations_on_a_removed_directory_do_not_reach_its_replacement() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         let removed = Directory::open(&path).unwrap();

@@ -283,7 +283,7 @@ impl LogSpace {
             log.was_bytes = head_bytes + rows_bytes as u64;
             (log.end, log.crc, log.fresh) = (end, crc, Some(all));
             if spaces.on_damage == OnDamage::Forget {
-                let is_damaged = log.goes_on()?;
+                let is_damaged = log.has_batch_after_end()?;
                 log.damage =
                     is_damaged.then(|| format!("what follows byte {end} does not read back"));
                 return Ok((name, log, false));
@@ -430,7 +430,7 @@ impl Log {
 
     /// Returns true if a complete batch with rows follows the end. The bytes in between are then damaged, because a process that
     /// ends while writing leaves only part of a batch.
-    fn goes_on(&self) -> io::Result<bool> {
+    fn has_batch_after_end(&self) -> io::Result<bool> {
         let mut rest = vec![0; self.file.bytes()?.saturating_sub(self.end) as usize];
         read_exact(&*self.file, &mut rest, self.end)?;
         Ok((1..rest.len()).any(|at| {

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_left_is_seen_but_not_safe() {
+    fn rows_of_a_failed_sync_are_visible_but_not_durable() {
         let disk = SimDisk::new();
         let file = disk.create("a", 0).unwrap();
         disk.sync_names().unwrap();

@@ -10,7 +10,7 @@
 //! | | is unsent, or the hub has lost it | a conflict |
 //!
 //! The hub uses one name in histories even after it has lost the end of a history. After such a loss, a later version of the hub
-//! by number need not contain an earlier one: see [`Doubt`].
+//! by number need not contain an earlier one: see [`HubLoss`].
 
 use crate::Local;
 use crate::replica::{Branch, cas_above};
@@ -38,7 +38,7 @@ pub(crate) enum Step {
 
 /// The uncertainty about the hub's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum HubLoss {
     /// None: the hub has kept its history since the device last connected.
     None,
     /// The hub has lost versions, and this version may be from before or after the loss.
@@ -100,7 +100,7 @@ fn stamped(
 /// created again. `last` is the greatest CAS sent so far. The new CAS is above it, except where the version's own CAS is lower:
 /// the own CAS is above all others of the same vBucket, and versions are never raised, so it is also above the CAS with which
 /// they were sent. The hub's clock alone is not enough: two nodes have two clocks, and a later reading can be an earlier time.
-pub(crate) fn levelled(
+pub(crate) fn limited_to_hub_clock(
     document: Document,
     own: &[Branch],
     last: Cas,
@@ -136,12 +136,12 @@ pub(crate) fn outgoing(document: &Document, own: &SourceId) -> Result<Arriving, 
 }
 
 /// Returns the step that makes both sides equal. `hubs` is the hub's version as [`received`]; the device's version is
-/// [`levelled`].
+/// [`limited_to_hub_clock`].
 pub(crate) fn compare(
     local: &Local,
     hubs: &Arriving,
     hub: &SourceId,
-    doubt: Doubt,
+    hub_loss: HubLoss,
 ) -> Result<Step, Malformed> {
     let Some(here) = &local.document else { return Ok(Step::Take) };
     let is_unsent = !is_in_step(here);
@@ -162,7 +162,7 @@ pub(crate) fn compare(
     let own = local.own_name().ok_or(Malformed)?;
     let site = Site { id: own.clone(), since: Cas::ANY };
     let ours = known_here(here, &site).history.ok_or(Malformed)?;
-    if let Doubt::Lost { is_since } = doubt
+    if let HubLoss::Lost { is_since } = hub_loss
         && [ours.source(), theirs.source()] == [hub, hub]
     {
         // CAS values of one branch of history do not order those of another one.
@@ -172,29 +172,31 @@ pub(crate) fn compare(
             false => Step::Take,
         });
     }
-    let went_in = is_unsent && went_in(here, &local.own, &theirs);
-    Ok(match (theirs.contains(&ours) || went_in, ours.contains(&theirs)) {
+    let is_contained = is_unsent && is_contained(here, &local.own, &theirs);
+    Ok(match (theirs.contains(&ours) || is_contained, ours.contains(&theirs)) {
         (true, _) => Step::Take,
         // Written since the loss: the CAS values of the hub's versions do not order it. It need not be the version that was
         // edited, even with the same CAS, because the hub's clock may be behind that of the previous node.
-        (false, true) if doubt == (Doubt::Lost { is_since: true }) && theirs.source() == hub => {
+        (false, true)
+            if hub_loss == (HubLoss::Lost { is_since: true }) && theirs.source() == hub =>
+        {
             Step::Decide
         }
         // The hub does not send an older version that the device's history contains, except the edited one. If it does, it has
         // lost versions, and had not even a tombstone of the document when the loss was found.
         (false, true)
-            if doubt == Doubt::None
+            if hub_loss == HubLoss::None
                 && is_unsent
                 && theirs.source() == hub
                 && base_of(here) != Some(hubs.meta.cas) =>
         {
             Step::Decide
         }
-        (false, true) if is_unsent || doubt != Doubt::None => Step::Send,
+        (false, true) if is_unsent || hub_loss != HubLoss::None => Step::Send,
         (false, true) => Step::Nothing,
         (false, false) if both_are_deleted => Step::Take,
         // The hub had this version and has a later one now.
-        (false, false) if !is_unsent && doubt == Doubt::None => Step::Take,
+        (false, false) if !is_unsent && hub_loss == HubLoss::None => Step::Take,
         (false, false) => Step::Decide,
     })
 }
@@ -203,7 +205,7 @@ pub(crate) fn compare(
 ///
 /// A branch names the versions written before the next branch began. Later versions under that name belong to the folder of which
 /// this one is a copy, or were lost; they may have the same CAS.
-fn went_in(here: &Document, own: &[Branch], theirs: &History) -> bool {
+fn is_contained(here: &Document, own: &[Branch], theirs: &History) -> bool {
     let attributes = Xattrs::parse(here.xattrs()).ok();
     let written = attributes.as_ref().and_then(|attributes| attributes.get(HISTORY));
     let written = written.and_then(|text| attribute::parse(text).ok());
@@ -268,7 +270,7 @@ mod tests {
 
     fn step(local: &Arriving, hubs: &Arriving) -> Step {
         let hubs = received(hubs, &id("hub")).unwrap();
-        compare(&at_device(local), &hubs, &id("hub"), Doubt::None).unwrap()
+        compare(&at_device(local), &hubs, &id("hub"), HubLoss::None).unwrap()
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hub_made_of_a_sent_version_is_taken() {
+    fn a_merge_of_the_hub_for_a_sent_version_is_taken() {
         let first = plain(10, "1");
         let sent = outgoing(&at_device(&first).document.unwrap(), &id("device")).unwrap();
         assert_eq!(step(&first, &sent), Step::Take, "its answer was lost");
@@ -310,7 +312,7 @@ mod tests {
         let first = outgoing(&first, &id("before")).unwrap();
         let mut copy = at_device(&edited(&common, 20, "copy"));
         let hubs = received(&first, &id("hub")).unwrap();
-        let compared = |copy: &Local| compare(copy, &hubs, &id("hub"), Doubt::None).unwrap();
+        let compared = |copy: &Local| compare(copy, &hubs, &id("hub"), HubLoss::None).unwrap();
         assert_eq!(compared(&copy), Step::Take, "written before the folder was copied");
         copy.document = copy.document.map(|it| it.with_meta(|meta| meta.seqno = Seqno(6)));
         assert_eq!(compared(&copy), Step::Decide, "written since");
@@ -325,7 +327,7 @@ mod tests {
         let mut local = at_device(&again);
         local.document = local.document.map(|it| it.with_meta(|meta| meta.seqno = Seqno(6)));
         let hubs = received(&edited(&sent, 30, "2"), &id("hub")).unwrap();
-        assert_eq!(compare(&local, &hubs, &id("hub"), Doubt::None).unwrap(), Step::Take);
+        assert_eq!(compare(&local, &hubs, &id("hub"), HubLoss::None).unwrap(), Step::Take);
     }
 
     #[test]
@@ -347,7 +349,7 @@ mod tests {
         let known = at_device(&received(&plain(50, "lost"), &id("hub")).unwrap());
         let compared = |hubs: &Arriving, is_since| {
             let hubs = received(hubs, &id("hub")).unwrap();
-            compare(&known, &hubs, &id("hub"), Doubt::Lost { is_since }).unwrap()
+            compare(&known, &hubs, &id("hub"), HubLoss::Lost { is_since }).unwrap()
         };
         assert_eq!(compared(&plain(10, "old"), false), Step::Send);
         assert_eq!(compared(&plain(60, "since"), true), Step::Decide);
@@ -364,7 +366,7 @@ mod tests {
         let edit = at_device(&edited(&lost, 60, "edit"));
         let since = received(&plain(50, "since"), &id("hub")).unwrap();
         let compared =
-            |is_since| compare(&edit, &since, &id("hub"), Doubt::Lost { is_since }).unwrap();
+            |is_since| compare(&edit, &since, &id("hub"), HubLoss::Lost { is_since }).unwrap();
         assert_eq!(compared(true), Step::Decide);
         assert_eq!(
             compared(false),
@@ -381,10 +383,13 @@ mod tests {
         let hour = 3_600_000_000_000;
         let own = &branches()[..1];
         let first = at_device(&plain(hour + 9_000_000_000, "1")).document.unwrap();
-        let sent = levelled(first.clone(), own, Cas::ANY, hour);
+        let sent = limited_to_hub_clock(first.clone(), own, Cas::ANY, hour);
         assert_eq!(sent.meta.cas, first.meta.cas);
         let again = at_device(&plain(10_000 * hour, "2")).document.unwrap();
-        assert!(levelled(again, own, Cas::ANY, hour + 1_000_000_000).meta.cas > sent.meta.cas);
+        assert!(
+            limited_to_hub_clock(again, own, Cas::ANY, hour + 1_000_000_000).meta.cas
+                > sent.meta.cas
+        );
     }
 
     /// The first version was sent unchanged, 9 s ahead of the hub. Then another node of the hub reports a time 20 s earlier, and
@@ -395,12 +400,13 @@ mod tests {
         let own = &branches()[..1];
         let sent = Cas(hour + 9_000_000_000);
         let again = at_device(&plain(10_000 * hour, "2")).document.unwrap();
-        let level = levelled(again.clone(), own, Cas::ANY, hour - 20_000_000_000).meta.cas;
+        let level =
+            limited_to_hub_clock(again.clone(), own, Cas::ANY, hour - 20_000_000_000).meta.cas;
         assert!(level < sent, "this is why it is told what was sent");
-        let level = levelled(again, own, sent, hour - 20_000_000_000).meta.cas;
+        let level = limited_to_hub_clock(again, own, sent, hour - 20_000_000_000).meta.cas;
         assert!(level > sent && level.unix_ns() <= sent.unix_ns() + (1 << 16), "{level:?}");
         let close = at_device(&plain(sent.0 + 5, "3")).document.unwrap();
-        let level = levelled(close, own, sent, hour - 20_000_000_000);
+        let level = limited_to_hub_clock(close, own, sent, hour - 20_000_000_000);
         assert_eq!(level.meta.cas, Cas(sent.0 + 5));
     }
 
@@ -431,23 +437,27 @@ mod tests {
         let year = edited(&first, 10_000 * hour, "2");
         let document = at_device(&year).document.unwrap();
         let own = &branches()[..1];
-        let level = levelled(document.clone(), own, Cas::ANY, 2 * hour);
+        let level = limited_to_hub_clock(document.clone(), own, Cas::ANY, 2 * hour);
         assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour + AHEAD_NS_MAX);
         assert_eq!(
-            levelled(document.clone(), own, Cas::ANY, 10_000 * hour).meta.cas,
+            limited_to_hub_clock(document.clone(), own, Cas::ANY, 10_000 * hour).meta.cas,
             Cas(10_000 * hour)
         );
         let taken = received(&plain(10_000 * hour, "1"), &id("hub")).unwrap();
         let taken = at_device(&taken).document.unwrap();
         assert_eq!(
-            levelled(taken.clone(), own, Cas::ANY, hour).meta.cas,
+            limited_to_hub_clock(taken.clone(), own, Cas::ANY, hour).meta.cas,
             taken.meta.cas,
             "it is the hub's"
         );
-        let own_before =
-            levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), own, Cas::ANY, hour);
+        let own_before = limited_to_hub_clock(
+            at_device(&plain(9000 * hour, "x")).document.unwrap(),
+            own,
+            Cas::ANY,
+            hour,
+        );
         assert!(own_before.meta.cas.unix_ns() <= hour + AHEAD_NS_MAX);
-        let next = levelled(document, own, level.meta.cas, 2 * hour);
+        let next = limited_to_hub_clock(document, own, level.meta.cas, 2 * hour);
         assert!(next.meta.cas > level.meta.cas);
     }
 }

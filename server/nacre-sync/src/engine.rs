@@ -38,7 +38,7 @@ pub(crate) type Key = (usize, Vec<u8>);
 
 /// A session with one node.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct NodeSession {
     input: Vec<u8>,
     pub output: Vec<u8>,
     /// Bytes of streams received and not yet acknowledged.
@@ -80,7 +80,7 @@ pub struct Engine {
     /// The device's name in the hub's list of streams.
     pub(crate) device: String,
     pub(crate) hub: Option<Hub>,
-    pub(crate) lines: BTreeMap<LineId, Line>,
+    pub(crate) lines: BTreeMap<LineId, NodeSession>,
     pub(crate) collections: Vec<Collection>,
     /// The collections of the stored positions, with their IDs at the hub.
     pub(crate) known: BTreeMap<String, u32>,
@@ -111,7 +111,7 @@ pub struct Engine {
     /// True if positions have changed since they were last stored.
     is_dirty: bool,
     /// The kinds of comparisons that this session has reported: the vBuckets of a node mostly need them at the same time.
-    pub(crate) said_again: BTreeSet<bool>,
+    pub(crate) resync_notices: BTreeSet<bool>,
     save_at_ns: u64,
     notices: VecDeque<Notice>,
     pub(crate) status: Status,
@@ -145,7 +145,7 @@ impl Engine {
             issued: saved.issued,
             saved: saved.clone(),
             is_dirty: false,
-            said_again: BTreeSet::new(),
+            resync_notices: BTreeSet::new(),
             save_at_ns: 0,
             notices: VecDeque::new(),
             status: Status::default(),
@@ -178,8 +178,8 @@ impl Engine {
             unix_ns: hello.unix_ns,
             at_ns: now.monotonic_ns,
         });
-        self.said_again.clear();
-        let mut line = Line::default();
+        self.resync_notices.clear();
+        let mut line = NodeSession::default();
         wire::handshake(&hello.bucket, &self.device, 1, &mut line.output);
         self.lines.insert(id, line);
         self.set_state(State::CatchingUp);

@@ -92,7 +92,7 @@ impl Engine {
         Ok(())
     }
 
-    fn line(&mut self, id: LineId) -> &mut crate::engine::Line {
+    fn line(&mut self, id: LineId) -> &mut crate::engine::NodeSession {
         self.lines.get_mut(&id).expect("its bytes are being taken")
     }
 

@@ -7,7 +7,7 @@
 //!                                                              the hub has purged their deletions ─► deleted
 //! ```
 
-use crate::compare::{Doubt, Step, compare, is_in_step, levelled, received, unsent};
+use crate::compare::{HubLoss, Step, compare, is_in_step, limited_to_hub_clock, received, unsent};
 use crate::engine::{Engine, Key, LineId};
 use crate::handshake::described;
 use crate::push::Over;
@@ -31,7 +31,7 @@ pub(crate) struct Pulled {
     /// The version as sent; the seqno is the hub's.
     pub version: Arriving,
     /// The uncertainty when the version arrived. It remains while the version waits.
-    doubt: Doubt,
+    hub_loss: HubLoss,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +144,7 @@ fn left_at(branches: &[(u64, u64)], branch: u64) -> Option<u64> {
 }
 
 /// Records that a document may contain versions after `began` that the hub has lost.
-fn add_doubt(doubtful: &mut BTreeMap<Key, u64>, key: &Key, began: u64) {
+fn mark_uncertain(doubtful: &mut BTreeMap<Key, u64>, key: &Key, began: u64) {
     let known = doubtful.entry(key.clone()).or_insert(began);
     *known = began.min(*known);
 }
@@ -183,7 +183,7 @@ impl Engine {
                 vbucket.sweeps = true;
                 vbucket.sweep = Some(Sweep { is_loss, began, seen: BTreeSet::new() });
                 let is_known = vbucket.branch != 0;
-                if is_known && self.said_again.insert(is_loss) {
+                if is_known && self.resync_notices.insert(is_loss) {
                     self.notify(Notice::Again { lost: is_loss });
                 }
             }
@@ -269,16 +269,15 @@ impl Engine {
         if let Some(sweep) = &mut self.vbuckets[usize::from(vbid)].sweep {
             sweep.seen.insert(key.clone());
             if sweep.is_loss {
-                add_doubt(&mut self.doubtful, &key, sweep.began);
+                mark_uncertain(&mut self.doubtful, &key, sweep.began);
             }
         }
         // A version that arrives during a pass may be from before the loss, and one from after the loss may arrive after the
         // pass.
-        let doubt = self
-            .doubtful
-            .get(&key)
-            .map_or(Doubt::None, |began| Doubt::Lost { is_since: version.meta.seqno.0 > *began });
-        let pulled = Pulled { version, doubt };
+        let hub_loss = self.doubtful.get(&key).map_or(HubLoss::None, |began| HubLoss::Lost {
+            is_since: version.meta.seqno.0 > *began,
+        });
+        let pulled = Pulled { version, hub_loss };
         if let Some(index) = self.held.iter().position(|(_, push)| push.key == key) {
             // The write is not in flight: it is decided again, against the hub's version.
             self.held.remove(index);
@@ -306,13 +305,13 @@ impl Engine {
         let hub = self.hub_source();
         let malformed = |_| Failure::Protocol("attributes of the hub are malformed".into());
         let hubs = received(&pulled.version, &hub).map_err(malformed)?;
-        let doubt = pulled.doubt;
+        let hub_loss = pulled.hub_loss;
         for _ in 0..ATTEMPTS_MAX {
             let (local, seen) = self.read(&key, replica, now)?;
             // Unreadable attributes do not stop sync: the document counts as a conflict.
-            let step = compare(&local, &hubs, &hub, doubt).unwrap_or(Step::Decide);
+            let step = compare(&local, &hubs, &hub, hub_loss).unwrap_or(Step::Decide);
             if matches!(step, Step::Send | Step::Decide)
-                && self.unsend(&key, &local, seen, replica, now)?
+                && self.mark_unsent(&key, &local, seen, replica, now)?
             {
                 continue;
             }
@@ -359,7 +358,12 @@ impl Engine {
         let seen = local.document.as_ref().map(|document| Seen::from(&document.meta));
         if let Some(document) = local.document.take() {
             let cas = document.meta.cas;
-            let level = levelled(document, &local.own, self.issued.writes, self.hub_unix_ns(now));
+            let level = limited_to_hub_clock(
+                document,
+                &local.own,
+                self.issued.writes,
+                self.hub_unix_ns(now),
+            );
             if level.meta.cas != cas {
                 // No earlier branch has used that CAS for the document.
                 local.own.truncate(1);
@@ -471,7 +475,7 @@ impl Engine {
             for (_, push) in self.held.extract_if(.., |(_, push)| is_missing(&push.key)) {
                 self.busy.remove(&push.key);
                 self.again.remove(&push.key);
-                add_doubt(&mut self.doubtful, &push.key, sweep.began);
+                mark_uncertain(&mut self.doubtful, &push.key, sweep.began);
             }
         }
         for collection in 0..self.collections.len() {
@@ -484,7 +488,7 @@ impl Engine {
                     continue;
                 }
                 if sweep.is_loss {
-                    add_doubt(&mut self.doubtful, &key, sweep.began);
+                    mark_uncertain(&mut self.doubtful, &key, sweep.began);
                 }
                 if self.busy.contains(&key) {
                     continue;
@@ -497,7 +501,7 @@ impl Engine {
 
     /// Makes a version that the hub has lost an unsent one. It stays unsent until the hub has it again, even if the document
     /// changes meanwhile. Returns false if it is already unsent.
-    fn unsend(
+    fn mark_unsent(
         &mut self,
         key: &Key,
         local: &Local,
@@ -525,7 +529,7 @@ impl Engine {
         now: Now,
     ) -> Result<(), Failure> {
         let (mut local, mut seen) = self.read(&key, replica, now)?;
-        if is_loss && self.unsend(&key, &local, seen, replica, now)? {
+        if is_loss && self.mark_unsent(&key, &local, seen, replica, now)? {
             (local, seen) = self.read(&key, replica, now)?;
         }
         let Some(document) = local.document.as_ref().filter(|document| document.is_alive()) else {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_json_is_refused() {
+    fn nearly_valid_json_is_refused() {
         let texts = [
             "",
             " ",
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_the_root_are_told() {
+    fn members_of_the_root_are_listed() {
         let told = |text: &str| {
             let mut told = String::new();
             let depth =

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_apart() {
+    fn limits_have_different_errors() {
         assert_eq!(show(&"a".repeat(BYTES_MAX + 1)), "TooLong");
         assert_eq!(show(&["a"; DEPTH_MAX + 1].join(".")), "TooDeep");
         assert_eq!(show(&"[0]".repeat(DEPTH_MAX + 1)), "TooDeep");

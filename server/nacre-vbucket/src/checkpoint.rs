@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_of_some_collections_is_there_for_who_asks() {
+    fn every_version_of_chosen_collections_is_available_to_consumers_of_history() {
         let mut checkpoint = checkpoint(&["a", "a"]);
         for (seqno, key) in [(3, b"\x08a"), (4, b"\x09a"), (5, b"\x08a"), (6, b"\x09a")] {
             let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };

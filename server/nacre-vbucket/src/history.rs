@@ -27,7 +27,7 @@ impl Retention {
     }
 
     /// Returns the retention for a history that starts again, with the same wanted collections.
-    pub fn begun_anew(&self) -> Retention {
+    pub fn restarted(&self) -> Retention {
         Retention { start: None, collections: Arc::default(), ..self.clone() }
     }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_history_stays_until_it_is_said_what_is_wanted() {
+    fn stored_history_stays_until_the_wanted_collections_are_known() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         grow(&mut vbucket, 5);
         vbucket.retention = Retention::starting_at(Some(Seqno(2)));

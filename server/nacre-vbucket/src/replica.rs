@@ -71,7 +71,7 @@ impl Vbucket {
     pub fn makes_history(&self) -> bool {
         match self.state {
             VbState::Active => true,
-            VbState::Pending => self.doubted.is_none(),
+            VbState::Pending => self.in_doubt_term.is_none(),
             VbState::Replica | VbState::Dead => false,
         }
     }
@@ -81,12 +81,12 @@ impl Vbucket {
     /// end of its history. Other copies may have it.
     pub fn mark_in_doubt(&mut self, term: u64) {
         self.state = VbState::Pending;
-        self.doubted = Some(term);
+        self.in_doubt_term = Some(term);
     }
 
     /// Returns the term in which the copy is [in doubt](Vbucket::mark_in_doubt), if it is.
-    pub fn doubted(&self) -> Option<u64> {
-        self.doubted
+    pub fn in_doubt_term(&self) -> Option<u64> {
+        self.in_doubt_term
     }
 
     /// Serves clients from now on, under a new branch of history. An already active copy starts a new branch too.
@@ -96,7 +96,7 @@ impl Vbucket {
         }
         self.completes_until_ns = u64::MAX;
         self.state = VbState::Active;
-        self.doubted = None;
+        self.in_doubt_term = None;
         self.term = term;
         self.received.clear();
         self.forget_all_acknowledged();
@@ -129,7 +129,7 @@ impl Vbucket {
         }
         self.record_changed |= self.state != state;
         if state != VbState::Pending {
-            self.doubted = None;
+            self.in_doubt_term = None;
         }
         self.state = state;
         self.settle_history();
@@ -156,7 +156,7 @@ impl Vbucket {
             // The store stays failed, whatever the history.
             read_only: self.read_only,
             copies: std::mem::take(&mut self.copies),
-            retention: self.retention.begun_anew(),
+            retention: self.retention.restarted(),
             checkpoint,
             ..fresh
         };
@@ -313,7 +313,7 @@ mod tests {
     use nacre_types::{Cas, DocKey, Meta, Now, Vbid};
 
     #[test]
-    fn a_copy_that_cannot_be_stored_cannot_be_stored_after_it_begins_anew_either() {
+    fn a_copy_that_cannot_be_stored_stays_so_after_a_restart_of_its_history() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.make_read_only();
         vbucket.clear(VbState::Replica, VbUuid(2));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_begins_anew_assigns_no_cas_of_the_one_before() {
+    fn a_restarted_history_assigns_no_cas_of_the_one_before() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.record_event(b"e", false, b"{}", Now { unix_ns: 1 << 40, monotonic_ns: 0 });
         let max_cas = vbucket.max_cas();
@@ -407,7 +407,7 @@ mod tests {
 
     /// Until the commit arrives, the prepare is the only trace on this copy of a write that may have been acknowledged.
     #[test]
-    fn a_prepare_that_has_ended_elsewhere_stays_until_its_commit_would_be_here() {
+    fn a_prepare_that_ended_on_the_active_copy_stays_until_its_commit_would_have_arrived() {
         for is_committed in [true, false] {
             let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
             vbucket.clear(VbState::Replica, VbUuid(1));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepare_that_is_under_way_elsewhere_stays() {
+    fn a_prepare_in_progress_on_the_active_copy_stays() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.clear(VbState::Replica, VbUuid(1));
         let prepare = version(CollectionId::PREPARED, 1);

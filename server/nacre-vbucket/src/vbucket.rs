@@ -41,7 +41,7 @@ pub struct Vbucket {
     pub(crate) term: u64,
     pub(crate) copies: Copies,
     /// See [`Vbucket::mark_in_doubt`].
-    pub(crate) doubted: Option<u64>,
+    pub(crate) in_doubt_term: Option<u64>,
     /// The received snapshots that are not completely stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
     /// Prepares of a replica that the active copy has given up.
@@ -94,7 +94,7 @@ impl Vbucket {
             state: record.state,
             term: record.term,
             copies: Copies::default(),
-            doubted: None,
+            in_doubt_term: None,
             received: cut.into_iter().collect(),
             given_up: GivenUp::default(),
             generation: 0,

@@ -81,7 +81,8 @@ impl Place {
         let path = collection
             .split_once('.')
             .filter(|(scope, name)| !scope.is_empty() && !name.is_empty() && !name.contains('.'));
-        let (scope, name) = path.ok_or_else(|| format!("{collection:?} is no scope.collection"))?;
+        let (scope, name) =
+            path.ok_or_else(|| format!("{collection:?} is not of the form scope.collection"))?;
         if scope == "_system" {
             return Err("the scope _system cannot have a log".to_owned());
         }
@@ -110,7 +111,7 @@ impl LogRules {
         }
         const FIELDS: [&str; 4] = ["bucket", "collection", "loggingRules", "disabled"];
         if let Some(unknown) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            return Err(format!("{unknown:?} is no field of it"));
+            return Err(format!("{unknown:?} is not one of its fields"));
         }
         let default = Place::read(&given)?;
         let rules = match given.get("loggingRules") {
@@ -442,12 +443,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_settings_are_named() {
         for (text, reason) in [
             (r#"{"bucket":"b"}"#, "collection is missing"),
-            (r#"{"bucket":"b","collection":"x"}"#, r#""x" is no scope.collection"#),
+            (r#"{"bucket":"b","collection":"x"}"#, r#""x" is not of the form scope.collection"#),
             (r#"{"bucket":"b","collection":"_system.x"}"#, "the scope _system cannot have a log"),
-            (r#"{"bucket":"b","collection":"s.c","x":1}"#, r#""x" is no field of it"#),
+            (r#"{"bucket":"b","collection":"s.c","x":1}"#, r#""x" is not one of its fields"#),
             (
                 r#"{"bucket":"b","collection":"s.c","loggingRules":{"a.b.c":null}}"#,
                 r#""a.b.c" is neither a scope nor a scope.collection"#,
@@ -531,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_if_it_is_whatever_the_other_cluster_says() {
+    fn a_body_is_checked_for_json_despite_the_datatype_of_the_other_cluster() {
         let path = ("logs".to_owned(), "all".to_owned());
         let mut entry = entry(false);
         let (attributes, _) = entry.conflict.target.split().unwrap();

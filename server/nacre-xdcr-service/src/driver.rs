@@ -2,7 +2,7 @@
 //! timers.
 //!
 //! ```text
-//! agreed state ─► Plan ─┐                       ┌─► Line (stream + pipeline) of each active vBucket
+//! agreed state ─► Plan ─┐                       ┌─► ActivePipeline (with its stream) of each active vBucket
 //! Scout: the target ────┼─► Driver, one task ───┤
 //! Links: answers ───────┘       ▲               └─► Link: 2 threads a node of the target
 //!                        history of the bucket
@@ -14,7 +14,7 @@
 use crate::checkpoints::{Checkpoints, Terms};
 use crate::conflict_log::{Entry, Logger, Party};
 use crate::inbox::{Event, Inbox};
-use crate::line::{self, Found, Line};
+use crate::active_pipeline::{self, Found, ActivePipeline};
 use crate::link::{Job, Link, Work};
 use crate::mapping::{Mapped, Rules};
 use crate::plan::{Connectivity, Handle, Plan};
@@ -74,7 +74,7 @@ pub(crate) struct Driver {
     links: BTreeMap<String, Vec<Link>>,
     /// Started at the first conflict.
     logger: Option<Logger>,
-    lines: BTreeMap<Vbid, Line>,
+    pipelines: BTreeMap<Vbid, ActivePipeline>,
     timers: BTreeSet<(u64, Vbid)>,
     pending: VecDeque<(Vbid, Input)>,
     /// vBuckets that may have history to read.
@@ -85,11 +85,11 @@ pub(crate) struct Driver {
     asks: BTreeMap<Vbid, Ask>,
     /// Reasons why documents were put aside, by vBucket and key.
     reasons: BTreeMap<(Vbid, Vec<u8>), String>,
-    /// The bucket's arrangement number that the lines were last made for.
+    /// The arrangement number of the bucket for which the pipelines were last created.
     arrangements: Option<u64>,
     /// Epochs of all pipelines of this driver. Late answers to a removed pipeline of the same vBucket may still arrive.
     epochs: Epochs,
-    /// Counters of removed lines.
+    /// Counters of removed pipelines.
     retired: Sums,
     status: Status,
     said_ns: u64,
@@ -120,7 +120,7 @@ impl Driver {
             mapped: Mapped::default(),
             links: BTreeMap::new(),
             logger: None,
-            lines: BTreeMap::new(),
+            pipelines: BTreeMap::new(),
             timers: BTreeSet::new(),
             pending: VecDeque::new(),
             ready: BTreeSet::new(),
@@ -138,8 +138,8 @@ impl Driver {
     }
 
     fn end(&mut self) -> Next {
-        for (vbid, mut line) in std::mem::take(&mut self.lines) {
-            line.close(&self.bucket, vbid);
+        for (vbid, mut active) in std::mem::take(&mut self.pipelines) {
+            active.close(&self.bucket, vbid);
         }
         self.bucket.listeners.remove(&self.dirty);
         self.links.clear();
@@ -188,8 +188,8 @@ impl Driver {
     /// Applies changed settings to the pipelines. The change goes ahead of pending inputs, so that the earlier filter never
     /// judges a document written after the change.
     fn adjust(&mut self) {
-        let count = self.lines.len();
-        let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+        let count = self.pipelines.len();
+        let vbids: Vec<Vbid> = self.pipelines.keys().copied().collect();
         for vbid in vbids {
             if let Some(settings) = self.settings(vbid, count) {
                 self.pending.push_front((vbid, Input::Adjust(Box::new(settings))));
@@ -198,21 +198,21 @@ impl Driver {
     }
 
     fn lose_links(&mut self) {
-        let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+        let vbids: Vec<Vbid> = self.pipelines.keys().copied().collect();
         self.pending.extend(vbids.into_iter().map(|vbid| (vbid, Input::LinkLost)));
     }
 
     fn retire_all(&mut self) {
-        let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+        let vbids: Vec<Vbid> = self.pipelines.keys().copied().collect();
         vbids.into_iter().for_each(|vbid| self.retire(vbid));
         self.arrangements = None;
     }
 
     fn retire(&mut self, vbid: Vbid) {
-        let Some(mut line) = self.lines.remove(&vbid) else { return };
-        line.close(&self.bucket, vbid);
-        self.retired.add(&line.pipeline.counts());
-        if let Some(timer_ns) = line.timer_ns {
+        let Some(mut active) = self.pipelines.remove(&vbid) else { return };
+        active.close(&self.bucket, vbid);
+        self.retired.add(&active.pipeline.counts());
+        if let Some(timer_ns) = active.timer_ns {
             self.timers.remove(&(timer_ns, vbid));
         }
         self.asks.remove(&vbid);
@@ -279,7 +279,7 @@ impl Driver {
             );
             self.note(now, text);
         }
-        let is_other = !mapped.goes_like(&self.mapped);
+        let is_other = !mapped.has_same_targets(&self.mapped);
         self.mapped = mapped;
         if is_other {
             self.retire_all();
@@ -307,7 +307,7 @@ impl Driver {
         self.trouble.is_none() && self.target.is_some() && !self.plan.replication.is_paused()
     }
 
-    /// Ensures that exactly the active vBuckets of this node have a line.
+    /// Ensures that exactly the active vBuckets of this node have a pipeline.
     fn follow_arrangement(&mut self, now: Now) {
         let arrangements = self.bucket.arrangements.load(Ordering::Acquire);
         if self.arrangements == Some(arrangements) {
@@ -315,32 +315,32 @@ impl Driver {
         }
         self.arrangements = Some(arrangements);
         if !self.is_wanted() {
-            let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+            let vbids: Vec<Vbid> = self.pipelines.keys().copied().collect();
             self.pending.extend(vbids.into_iter().map(|vbid| (vbid, Input::Pause)));
             return;
         }
         let active: Vbids = self.bucket.active_vbids();
         let gone: Vec<Vbid> =
-            self.lines.keys().copied().filter(|vbid| !active.contains(*vbid)).collect();
+            self.pipelines.keys().copied().filter(|vbid| !active.contains(*vbid)).collect();
         gone.into_iter().for_each(|vbid| self.retire(vbid));
         let terms = self.terms();
         let count = active.iter().count();
         for vbid in active.iter() {
             let Some(vbucket) = self.bucket.active(vbid) else { continue };
-            let state = line::state_of(&vbucket);
+            let state = active_pipeline::state_of(&vbucket);
             drop(vbucket);
             let branch = state.log.current();
-            match self.lines.get_mut(&vbid) {
-                Some(line) if line.branch == branch => {}
-                Some(line) => {
-                    line.branch = branch;
+            match self.pipelines.get_mut(&vbid) {
+                Some(active) if active.branch == branch => {}
+                Some(active) => {
+                    active.branch = branch;
                     self.pending.push_back((vbid, Input::SourceChanged(state)));
                 }
                 None => {
                     let records = self.checkpoints.records(&self.handle.id, vbid, &terms);
                     let Some(settings) = self.settings(vbid, count) else { continue };
                     let pipeline = Pipeline::new(settings, records, self.epochs.next_epoch());
-                    self.lines.insert(vbid, Line::new(pipeline, branch));
+                    self.pipelines.insert(vbid, ActivePipeline::new(pipeline, branch));
                     self.pending.push_back((vbid, Input::Start(state)));
                 }
             }
@@ -348,12 +348,12 @@ impl Driver {
         tracing::debug!("replication {}: {} vBuckets at {now:?}", self.handle.id, count);
     }
 
-    fn settings(&self, vbid: Vbid, lines: usize) -> Option<nacre_xdcr::Settings> {
+    fn settings(&self, vbid: Vbid, pipelines: usize) -> Option<nacre_xdcr::Settings> {
         let target = self.target.as_ref()?;
         let count = u16::try_from(self.map.active().len()).ok()?;
         let mut settings = self.plan.settings(vbid, self.bucket.vbucket_count(), target, count);
         settings.mapping = self.mapped.mapping();
-        let of = |all: usize| (all / lines.max(1)).max(WINDOW_BYTES_MIN);
+        let of = |all: usize| (all / pipelines.max(1)).max(WINDOW_BYTES_MIN);
         settings.window_bytes = (of(WINDOWS_BYTES.0), of(WINDOWS_BYTES.1));
         Some(settings)
     }
@@ -368,7 +368,7 @@ impl Driver {
                     let text = format!("the connection to {address} is lost: {reason}");
                     self.note(now, text);
                     self.lose_links();
-                    self.hurry();
+                    self.check_soon();
                 }
                 Event::Map(map) => {
                     if map.is_newer_than(&self.map) && map.active().len() == self.map.active().len()
@@ -395,9 +395,9 @@ impl Driver {
         }
     }
 
-    fn hurry(&self) {
+    fn check_soon(&self) {
         if let Some(scout) = &self.scout {
-            scout.hurry();
+            scout.check_soon();
         }
     }
 
@@ -425,9 +425,9 @@ impl Driver {
     fn feed(&mut self, now: Now) {
         for _ in 0..INPUTS_MAX {
             let Some((vbid, input)) = self.pending.pop_front() else { return };
-            let Some(line) = self.lines.get_mut(&vbid) else { continue };
+            let Some(active) = self.pipelines.get_mut(&vbid) else { continue };
             if matches!(input, Input::Start(_) | Input::SourceChanged(_) | Input::Pause) {
-                line.reading = None;
+                active.reading = None;
             }
             let read = match &input {
                 Input::Portion { documents, .. } => {
@@ -435,20 +435,20 @@ impl Driver {
                 }
                 _ => 0,
             };
-            let counts = line.pipeline.counts();
-            let effects = line.pipeline.step(input, now);
+            let counts = active.pipeline.counts();
+            let effects = active.pipeline.step(input, now);
             if read > 0 {
                 // Charge the bytes when they are read, not when they are sent. While large documents are looked up, the
                 // driver would otherwise read much more.
-                let later = line.pipeline.counts();
+                let later = active.pipeline.counts();
                 let received = (later.received - counts.received).max(1);
                 let left_out = (later.filtered - counts.filtered).min(received);
                 let copies = received - left_out + (later.cloned - counts.cloned);
                 let bytes = (read as u128 * u128::from(copies) / u128::from(received)) as usize;
                 self.throttle.spend(bytes, now.monotonic_ns);
             }
-            let timer_ns = line.pipeline.next_tick_ns();
-            let before = std::mem::replace(&mut line.timer_ns, timer_ns);
+            let timer_ns = active.pipeline.next_tick_ns();
+            let before = std::mem::replace(&mut active.timer_ns, timer_ns);
             if before != timer_ns {
                 if let Some(before) = before {
                     self.timers.remove(&(before, vbid));
@@ -463,8 +463,8 @@ impl Driver {
         match effect {
             Effect::AskTarget { run, vbids } => self.ask_target(vbid, run, &vbids),
             Effect::Read { run, after } => {
-                if let Some(line) = self.lines.get_mut(&vbid) {
-                    line.reading = Some((run, after));
+                if let Some(active) = self.pipelines.get_mut(&vbid) {
+                    active.reading = Some((run, after));
                     self.ready.insert(vbid);
                 }
             }
@@ -506,7 +506,7 @@ impl Driver {
             }
             Effect::Reroute { .. } => {
                 self.status.reroutes += 1;
-                self.hurry();
+                self.check_soon();
             }
             Effect::Save(records) => {
                 let terms = self.terms();
@@ -548,7 +548,7 @@ impl Driver {
     fn ask_target(&mut self, source: Vbid, run: Run, vbids: &[Vbid]) {
         let (parts, lost) = self.by_server(vbids.to_vec(), |vbid| *vbid);
         if !lost.is_empty() || parts.is_empty() {
-            self.hurry();
+            self.check_soon();
             return self.pending.push_back((source, Input::Target { run, states: None }));
         }
         let ask = Ask { run, parts_left: parts.len(), states: BTreeMap::new() };
@@ -596,7 +596,7 @@ impl Driver {
         let entry = Entry { replication, node, name, parties, conflict };
         let logger = self.logger.get_or_insert_with(|| Logger::start(&self.node, &self.inbox));
         if let Err(input) = logger.log(vbid, input, place, entry) {
-            self.count_logged(Err("too many wait to be logged".to_owned()), now);
+            self.count_logged(Err("too many conflicts wait to be logged".to_owned()), now);
             self.pending.push_back((vbid, input));
         }
     }
@@ -644,8 +644,8 @@ impl Driver {
     }
 
     /// Lists up to `most` documents of a line that were put aside.
-    fn stuck_of(&self, vbid: Vbid, line: &Line, most: usize) -> Vec<StuckDocument> {
-        let mut keys: Vec<&[u8]> = line.pipeline.stuck().take(most).collect();
+    fn stuck_of(&self, vbid: Vbid, active: &ActivePipeline, most: usize) -> Vec<StuckDocument> {
+        let mut keys: Vec<&[u8]> = active.pipeline.stuck().take(most).collect();
         // One document may have copies for several collections of the target.
         keys.dedup();
         let document = |key: &[u8]| {
@@ -666,17 +666,17 @@ impl Driver {
         };
         let text = match notice {
             Notice::FromZero => {
-                format!("{vbid} begins again: no checkpoint is one of both clusters")
+                format!("{vbid} starts again: the clusters have no checkpoint in common")
             }
             Notice::DeletionsForgotten => format!(
-                "{vbid} begins again: the source has forgotten deletions, which may be missing at the target; `nacre xdcr diff` shows them"
+                "{vbid} starts again: the source has purged deletions, which may be missing at the target; `nacre xdcr diff` shows them"
             ),
             Notice::SourceRolledBack(seqno) => {
                 format!("{vbid} has another history here from seqno {seqno} on")
             }
             Notice::TargetRolledBack => {
                 format!(
-                    "{vbid}: the target has another history, and gets again what it may have lost"
+                    "{vbid}: the target has another history, sending again the versions that it may have lost"
                 )
             }
             Notice::Unclear { key, reason } => {
@@ -688,7 +688,7 @@ impl Driver {
             }
             Notice::Freed { key } => {
                 self.reasons.remove(&(vbid, key.clone()));
-                tracing::info!("replication {}: {:?} is through", self.handle.id, name(key));
+                tracing::info!("replication {}: the target has accepted {:?}", self.handle.id, name(key));
                 return;
             }
         };
@@ -707,12 +707,12 @@ impl Driver {
     /// Reads history for the pipelines that request it.
     fn read(&mut self, now: Now) {
         while let Some(vbid) = self.dirty.take(0) {
-            if self.lines.get(&vbid).is_some_and(|line| line.reading.is_some()) {
+            if self.pipelines.get(&vbid).is_some_and(|active| active.reading.is_some()) {
                 self.ready.insert(vbid);
             }
         }
         let bytes =
-            (WINDOWS_BYTES.0 / self.lines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
+            (WINDOWS_BYTES.0 / self.pipelines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
         let bytes = self.throttle.portion(WINDOW_BYTES_MIN, bytes);
         // The throttle is charged only after a portion was admitted, so read one portion at a time.
         let reads = if self.throttle.is_limited() { 1 } else { READS_MAX };
@@ -721,18 +721,18 @@ impl Driver {
                 return;
             }
             let Some(vbid) = self.next_ready() else { return };
-            let Some(line) = self.lines.get_mut(&vbid) else { continue };
-            let Some((run, _)) = line.reading else { continue };
-            match line.read(&self.bucket, vbid, bytes) {
+            let Some(active) = self.pipelines.get_mut(&vbid) else { continue };
+            let Some((run, _)) = active.reading else { continue };
+            match active.read(&self.bucket, vbid, bytes) {
                 Ok(Found::Portion(portion, purge_seqno)) => {
-                    line.reading = None;
+                    active.reading = None;
                     let (documents, position) = (portion.documents, portion.position);
                     let input = Input::Portion { run, documents, position, purge_seqno };
                     self.pending.push_back((vbid, input));
                 }
                 Ok(Found::Nothing) => {}
                 Ok(Found::Changed(state)) => {
-                    line.branch = state.log.current();
+                    active.branch = state.log.current();
                     self.pending.push_back((vbid, Input::SourceChanged(state)));
                 }
                 Ok(Found::Gone) => self.arrangements = None,
@@ -751,15 +751,15 @@ impl Driver {
                 return;
             }
             self.timers.pop_first();
-            if let Some(line) = self.lines.get_mut(&vbid) {
-                line.timer_ns = None;
+            if let Some(active) = self.pipelines.get_mut(&vbid) {
+                active.timer_ns = None;
                 self.pending.push_back((vbid, Input::Tick));
             }
         }
     }
 
     /// Publishes the status of the replication on this node.
-    fn say(&mut self, now: Now) {
+    fn publish_status(&mut self, now: Now) {
         if now.monotonic_ns < self.said_ns + STATUS_NS {
             return;
         }
@@ -768,17 +768,17 @@ impl Driver {
         let terms = self.terms();
         for vbid in self.bucket.active_vbids().iter() {
             let Some(high) = self.bucket.active_high_seqno(vbid) else { continue };
-            let (read, outstanding) = match self.lines.get(&vbid) {
-                Some(line) => {
-                    status.sums.add(&line.pipeline.counts());
-                    let stuck = line.pipeline.stuck().count();
+            let (read, outstanding) = match self.pipelines.get(&vbid) {
+                Some(active) => {
+                    status.sums.add(&active.pipeline.counts());
+                    let stuck = active.pipeline.stuck().count();
                     status.stuck += stuck as u64;
                     let most = LISTED_MAX.saturating_sub(status.stuck_documents.len());
                     if stuck > 0 && most > 0 {
-                        status.stuck_documents.extend(self.stuck_of(vbid, line, most));
+                        status.stuck_documents.extend(self.stuck_of(vbid, active, most));
                     }
-                    status.window_bytes += line.pipeline.window().used() as u64;
-                    (line.pipeline.read_to(), line.pipeline.outstanding() as u64)
+                    status.window_bytes += active.pipeline.window().used() as u64;
+                    (active.pipeline.read_to(), active.pipeline.outstanding() as u64)
                 }
                 None => {
                     let records = self.checkpoints.records(&self.handle.id, vbid, &terms);
@@ -789,8 +789,8 @@ impl Driver {
             status.changes_left += high.0.saturating_sub(read.0) + outstanding;
         }
         let is_paused = self.plan.replication.is_paused();
-        let all_stream = self.lines.values().all(|line| line.pipeline.is_streaming());
-        status.activity = match (is_paused, self.lines.is_empty()) {
+        let all_stream = self.pipelines.values().all(|active| active.pipeline.is_streaming());
+        status.activity = match (is_paused, self.pipelines.is_empty()) {
             (true, true) => Activity::Paused,
             (false, _) if self.is_wanted() && all_stream => Activity::Running,
             (false, false) if self.is_wanted() => Activity::Running,
@@ -829,7 +829,7 @@ impl Task for Driver {
             self.follow_plan();
             self.feed(now);
         }
-        self.say(now);
+        self.publish_status(now);
         let wait_ns = self.throttle.wait_ns(now.monotonic_ns);
         let can_read = has_lease && !self.ready.is_empty() && wait_ns.is_none();
         if !self.pending.is_empty() || can_read {

@@ -30,14 +30,14 @@ impl Keeper {
         Keeper { node: Arc::clone(node), signal, turn: 0 }
     }
 
-    fn pass_on(&self, service: &Xdcr) {
+    fn share_checkpoints(&self, service: &Xdcr) {
         let Ok(checkpoints) = service.checkpoints(&self.node) else { return };
         let news = checkpoints.take_news();
         for rows in news.chunks(MESSAGE_ROWS) {
             let message = XdcrMessage::Checkpoints(rows.to_vec());
             for other in self.node.others() {
                 // A node that misses checkpoints repeats more work when it takes a vBucket over; that is harmless.
-                self.node.ask_then(other, &message, PATIENCE, Box::new(drop));
+                self.node.ask_with_callback(other, &message, PATIENCE, Box::new(drop));
             }
         }
     }
@@ -88,7 +88,7 @@ impl Task for Keeper {
         if service.is_over() {
             return Next::Done;
         }
-        self.pass_on(service);
+        self.share_checkpoints(service);
         self.turn += 1;
         if self.turn.is_multiple_of(CLEANING_INTERVALS) {
             self.clean(service);

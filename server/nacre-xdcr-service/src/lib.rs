@@ -19,7 +19,7 @@ mod expression;
 mod form;
 mod inbox;
 mod keeper;
-mod line;
+mod active_pipeline;
 mod link;
 mod mapping;
 mod message;
@@ -235,13 +235,13 @@ impl Service for Xdcr {
             metric("xdcr_conflicts_logged", "Conflicts written to a log", Counter, sum.logged),
             metric(
                 "xdcr_conflicts_not_logged",
-                "Conflicts that a log could not take",
+                "Conflicts that could not be logged",
                 Counter,
                 sum.not_logged,
             ),
             metric(
                 "xdcr_conflict_log_timeouts",
-                "Versions that went on before their conflict was logged",
+                "Versions sent before their conflict was logged",
                 Counter,
                 sum.sums.log_timeouts,
             ),

@@ -360,7 +360,7 @@ fn answer(
             let (answer, map) =
                 connection.receive(|frame| (wire::written(frame, is_conditional), map(frame)))?;
             if is_login_over.get() {
-                return Err(Error::Malformed("the login does not hold any more".to_owned()));
+                return Err(Error::Malformed("the login is no longer valid".to_owned()));
             }
             events.extend(map);
             let (id, number) = (operation.id, operation.number);
@@ -369,7 +369,7 @@ fn answer(
         Expected::Meta { source, run, lookup, wanted } => {
             let (found, map) = connection.receive(|frame| (wire::meta(frame), map(frame)))?;
             if is_login_over.get() {
-                return Err(Error::Malformed("the login does not hold any more".to_owned()));
+                return Err(Error::Malformed("the login is no longer valid".to_owned()));
             }
             events.extend(map);
             if wanted != Wanted::Meta {

@@ -63,7 +63,7 @@ impl Mapped {
     }
 
     /// Returns true if `other` sends every document to the same collections.
-    pub fn goes_like(&self, other: &Mapped) -> bool {
+    pub fn has_same_targets(&self, other: &Mapped) -> bool {
         self.named == other.named && self.migrated == other.migrated
     }
 
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_rule_counts_and_what_none_names_stays() {
+    fn the_most_specific_rule_counts_and_unnamed_collections_stay() {
         let rules = json!({"s": "t", "s.b": null, "s.a": "u.a"});
         let rules = Rules::read(&chosen(rules)).unwrap();
         let target = target(&[("_default", "_default", 0), ("t", "b", 20), ("u", "a", 30)]);

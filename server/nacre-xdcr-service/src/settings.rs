@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn a_setting_out_of_range_is_named() {
         let cases = [
             ("checkpointInterval", "59", "it must be a number between 60 and 14400"),
             ("checkpointInterval", "-1", "it must be a number between 60 and 14400"),

@@ -115,7 +115,7 @@ impl Management {
         let pools = self.get("/pools")?;
         let uuid = pools["uuid"].as_str().filter(|uuid| is_uuid(uuid)).ok_or_else(|| {
             Unusable::Unreachable(
-                "the node belongs to no cluster yet, or is no database".to_owned(),
+                "the node belongs to no cluster yet, or is not a database".to_owned(),
             )
         })?;
         let services = self.get("/pools/default/nodeServices")?;
@@ -243,7 +243,7 @@ impl Scout {
     }
 
     /// Requests a look at the target soon.
-    pub fn hurry(&self) {
+    pub fn check_soon(&self) {
         // A full channel means that the thread is already awake.
         let _ = self.wake.try_send(());
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_not_taken_for_one() {
+    fn a_malformed_uuid_is_refused() {
         assert!(is_uuid(&"a1".repeat(16)));
         for text in ["", "short", &"g".repeat(32), &"a".repeat(100)] {
             assert!(!is_uuid(text), "{text}");

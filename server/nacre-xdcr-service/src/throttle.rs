@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_takes_its_time() {
+    fn sent_bytes_are_throttled() {
         let mut throttle = Throttle::default();
         throttle.set_limit(1000);
         let mut now_ns = 50 * SECOND_NS;

@@ -345,7 +345,7 @@ mod tests {
 
     /// The bucket merged versions 20 and 40 of two other buckets into 50, lost that merge, and then wrote 30 over 20.
     #[test]
-    fn a_lost_merge_of_this_bucket_says_nothing_about_what_was_written_since() {
+    fn a_lost_merge_of_this_bucket_does_not_contain_later_writes() {
         let before = History::of_write(id("there"), Cas(20));
         let merge = before.merge(&History::of_write(id("far"), Cas(40)), id("here"), Cas(50));
         let local = version("since", 30, &before.written_over(id("here"), Cas(30)));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_have_deleted_is_no_conflict() {
+    fn documents_deleted_on_both_sides_do_not_conflict() {
         let tombstone = |cas, name: &str| {
             let history = History::of_write(id(name), Cas(cas));
             let meta = Meta { cas: Cas(cas), kind: Kind::Deleted, ..Meta::default() };

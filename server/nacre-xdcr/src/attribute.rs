@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cas_says_whether_a_history_is_still_that_of_the_version() {
+    fn the_cas_shows_if_a_history_belongs_to_the_version() {
         let history = History::of_write(id("there"), Cas(90)).written_over(id("far"), Cas(150));
         let text = String::from_utf8(encode(&history, Cas(150))).unwrap();
         let attributes = section(&[(HISTORY, &text)]);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_made_a_version_that_arrives_is_known_from_its_history_only() {
+    fn the_source_of_an_arriving_version_is_known_from_its_history_only() {
         let history = History::of_write(id("there"), Cas(150));
         let text = String::from_utf8(encode(&history, Cas(150))).unwrap();
         let attributes = section(&[(HISTORY, &text)]);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_metadata_only_is_compared_as_what_was_changed() {
+    fn a_change_of_metadata_only_is_compared_by_its_metadata() {
         let history = History::of_write(id("there"), Cas(150));
         let text = String::from_utf8(encode(&history, Cas(150))).unwrap();
         for rev in ["\"7\"", "7"] {

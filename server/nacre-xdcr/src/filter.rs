@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_one_cluster_stays_there() {
+    fn attributes_of_one_cluster_stay_there() {
         let filter = Filter::default();
         for name in [&b"_txn:client-record"[..], b"_txn:atr-12-#a1", b"\xff"] {
             assert_eq!(filter.pass(&document(name, Kind::Alive, None)), Passage::Dropped);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_switch_leaves_out_what_it_says() {
+    fn each_switch_leaves_out_what_it_names() {
         type Case = (fn(&mut Filter), Kind, Option<&'static str>);
         let cases: [Case; 4] = [
             (|filter| filter.drops_deletions = true, Kind::Deleted, None),

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_taken_over_under_a_cas_of_its_own_is_equal_to_what_it_was() {
+    fn a_version_taken_over_under_its_own_cas_equals_the_original() {
         let (a, b) = (first("A", 30), first("B", 20));
         let joined = a.merge(&b, id("A"), Cas(50));
         let other = first("A", 30).written_over(id("B"), Cas(40));
@@ -251,7 +251,7 @@ mod tests {
 
     /// A hub merged version 20 of B, lost that merge, and then made another one with A.
     #[test]
-    fn what_went_into_a_lost_version_is_not_known_to_later_ones_of_its_source() {
+    fn parents_of_a_lost_version_are_unknown_to_later_ones_of_its_source() {
         let before = first("hub", 10);
         let lost = before.merge(&before.written_over(id("B"), Cas(20)), id("hub"), Cas(30));
         let since = before.merge(&before.written_over(id("A"), Cas(35)), id("hub"), Cas(40));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_looks_like_a_conflict() {
+    fn a_forgotten_history_looks_like_a_conflict() {
         let first = first("A", 10);
         let mut second = first.written_over(id("B"), Cas(20));
         second.prune(Cas(10));

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_records_is_refused() {
+    fn a_malformed_list_of_records_is_refused() {
         let turned = EXAMPLE.replace("\"seqno\":10", "\"seqno\":25");
         let outside = EXAMPLE.replace("[15,30]", "[21,30]");
         let nameless = EXAMPLE.replace("\"vbuuid\":7", "\"vbuuid\":0");

@@ -261,7 +261,7 @@ pub(crate) fn mutate_in_any(
 
 pub(crate) fn begin_turn(index: u32) {
     with(|outside| {
-        assert!(outside.turn < Some(index), "an item began out of turn");
+        assert!(outside.turn < Some(index), "an item began out of order");
         (outside.turn, outside.passed_ms) = (Some(index), 0);
     });
 }

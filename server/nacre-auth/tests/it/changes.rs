@@ -145,7 +145,7 @@ fn a_change_of_some_fields_leaves_the_others() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_nothing_changed() {
+fn invalid_changes_are_refused_with_nothing_changed() {
     let mut users = users();
     let creates = |name: &str| UserEdit { creates: true, ..edit(name) };
     let external = UserEdit { domain: Domain::External, ..creates("eve") };
@@ -224,7 +224,7 @@ fn grant(names: &str, users: &[&str], groups: &[&str], revoke: bool) -> Edit {
 }
 
 #[test]
-fn roles_are_granted_to_all_or_to_nobody() {
+fn roles_are_granted_to_all_users_or_to_none() {
     let mut users = users();
     apply(&mut users, None, Edit::PutGroup(Group::new("g"))).unwrap();
     let missing = grant("data_reader[b]", &["ann", "eve"], &["g"], false);
@@ -239,7 +239,7 @@ fn roles_are_granted_to_all_or_to_nobody() {
 }
 
 #[test]
-fn what_is_there_already_is_not_created() {
+fn existing_users_are_not_created() {
     let mut users = users();
     let ann =
         UserEdit { creates: true, is_new: true, credentials: Some(password("x")), ..edit("ann") };

@@ -167,7 +167,7 @@ fn login(users: &Users, name: &str) -> Login {
 }
 
 #[test]
-fn every_change_of_users_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
+fn every_change_of_users_is_allowed_only_to_the_roles_of_the_table() {
     let users = everybody();
     let credentials = Credentials::derive("password", [2; SALT_BYTES]);
     let mut cells = 0;

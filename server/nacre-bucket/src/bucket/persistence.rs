@@ -2,7 +2,7 @@
 
 use super::Bucket;
 use crate::{Ticket, Waiter};
-use nacre_dcp::Past;
+use nacre_dcp::StoreScan;
 use nacre_store::{Error, Scan, Which};
 use nacre_types::{Document, Now, Seqno, VbState, Vbid};
 use nacre_vbucket::Vbucket;
@@ -99,7 +99,7 @@ impl Bucket {
     /// Returns the history of `vbid` after a seqno, from the store or, without one, from memory. With `history`, the
     /// result includes the kept superseded versions, except those of dropped collections, which consumers no longer
     /// know.
-    pub fn scan(&self, vbid: Vbid, after: Seqno, history: bool) -> Result<Past<Error>, Error> {
+    pub fn scan(&self, vbid: Vbid, after: Seqno, history: bool) -> Result<StoreScan<Error>, Error> {
         if let Some(store) = &self.store {
             let which = if history { Which::All } else { Which::Current };
             let Scan { end, history_start, mut documents } = store.scan(vbid, after, which)?;
@@ -112,11 +112,11 @@ impl Bucket {
                 documents =
                     Box::new(documents.filter(move |found| found.as_ref().map_or(true, &is_known)));
             }
-            return Ok(Past { documents, end, history_start });
+            return Ok(StoreScan { documents, end, history_start });
         }
         let Some(vbucket) = self.vbucket(vbid) else {
             let documents = Box::new(std::iter::empty());
-            return Ok(Past { documents, end: after, history_start: None });
+            return Ok(StoreScan { documents, end: after, history_start: None });
         };
         let all = vbucket.documents().chain(vbucket.prepared_documents());
         let mut documents: Vec<_> =
@@ -125,7 +125,7 @@ impl Bucket {
         drop(vbucket);
         documents.sort_unstable_by_key(|document| document.meta.seqno);
         let documents = Box::new(documents.into_iter().map(Ok));
-        Ok(Past { documents, end, history_start: None })
+        Ok(StoreScan { documents, end, history_start: None })
     }
 
     /// Returns the version that the one at `seqno` superseded, if it is kept.

@@ -263,8 +263,8 @@ pub(super) fn map(session: &Session) -> Option<Arc<str>> {
 }
 
 /// Returns the map for a client that sent a request to the wrong node.
-pub(super) fn map_for_strays(session: &Session) -> Option<Arc<str>> {
-    session.env.map_for_strays(bucket_name(session))
+pub(super) fn not_my_vbucket_map(session: &Session) -> Option<Arc<str>> {
+    session.env.not_my_vbucket_map(bucket_name(session))
 }
 
 fn bucket_name(session: &Session) -> Option<&str> {

@@ -55,7 +55,7 @@ pub trait KvEnv: BucketEnv {
     fn map(&self, bucket: Option<&str>) -> Option<Arc<str>>;
 
     /// Returns the map for a client that sent a request to the wrong node; also `None` when this node is not in the map.
-    fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>>;
+    fn not_my_vbucket_map(&self, bucket: Option<&str>) -> Option<Arc<str>>;
 
     /// Wakes `watcher` at each change of the map until `watcher` is dropped.
     fn watch_map(&self, watcher: &Arc<dyn Waiter>);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_reached_by_number_is_looked_at_as_requests_are() {
+    fn documents_addressed_by_collection_number_are_prefetched_as_requests_are() {
         let keys: Vec<String> = (0..12).map(|number| format!("key {number}")).collect();
         let mut by_number = vec![Vec::new(); keys.len()];
         for turn in 0..keys.len() {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_or_no_frame_is_not_looked_at() {
+    fn incomplete_and_malformed_frames_are_not_prefetched() {
         let keys: Vec<String> = (0..3).map(|number| format!("key {number}")).collect();
         let mut input = reads(&keys);
         input.truncate(input.len() - 1);

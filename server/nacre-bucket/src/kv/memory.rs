@@ -59,7 +59,7 @@ impl Session {
     }
 
     /// Checks whether the account is exhausted: one atomic load while the user holds little.
-    pub(super) fn look_at_memory(&mut self) {
+    pub(super) fn check_memory(&mut self) {
         if self.memory.account.is_none() && self.user.is_some() {
             self.account();
         }

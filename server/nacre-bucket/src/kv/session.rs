@@ -308,9 +308,9 @@ impl Session {
     /// Returns the number of consumed bytes, and the next action.
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
         let mut consumed = 0;
-        self.look_at_memory();
+        self.check_memory();
         if let Some(dcp) = &self.dcp {
-            dcp.heard(now);
+            dcp.record_received(now);
         }
         let mut lookahead = Lookahead::new(input);
         let mut count = 0;
@@ -387,11 +387,11 @@ impl Session {
     /// Returns true if [`Session::resume`] has something to send. The session's waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
         self.parked.iter().any(|parked| parked.until.is_over())
-            || self.map_is_news()
+            || self.is_map_new()
             || self.dcp.as_ref().is_some_and(|dcp| dcp.is_ready())
     }
 
-    fn map_is_news(&self) -> bool {
+    fn is_map_new(&self) -> bool {
         self.user.is_some() && self.map_sent.is_some_and(|sent| sent.1 < self.env.map_rev())
     }
 
@@ -407,7 +407,7 @@ impl Session {
     }
 
     fn push_map(&mut self, out: &mut Vec<u8>) {
-        if !self.map_is_news() {
+        if !self.is_map_new() {
             return;
         }
         let version = self.env.map_version();
@@ -427,7 +427,7 @@ impl Session {
     ///
     /// A client that received a map twice will not adopt it. SDKs keep the older of two maps that arrive together, and
     /// ignore a second map of the same revision. So the map is renewed under another revision.
-    fn map_for_stray(&mut self) -> Option<Arc<str>> {
+    fn not_my_vbucket_map(&mut self) -> Option<Arc<str>> {
         let version = self.env.map_version();
         let now_ns = self.env.now().monotonic_ns;
         let given = self.map_given.as_ref().filter(|given| given.version >= version);
@@ -441,7 +441,7 @@ impl Session {
             }
             times += 1;
         }
-        let map = admin::map_for_strays(self)?;
+        let map = admin::not_my_vbucket_map(self)?;
         self.map_given = Some(MapGiven { version, at_ns: now_ns, times });
         Some(map)
     }
@@ -452,7 +452,7 @@ impl Session {
         let is_over = |parked: &mut Parked| parked.until.is_over();
         let over: Vec<Parked> = self.parked.extract_if(.., is_over).collect();
         if !over.is_empty() {
-            self.look_at_memory();
+            self.check_memory();
             self.release_parked();
         }
         for Parked { frame: bytes, received, until } in over {
@@ -617,7 +617,7 @@ impl Session {
         match outcome {
             Outcome::Answered => {}
             Outcome::Status(Status::NotMyVbucket) => {
-                let map = self.map_for_stray();
+                let map = self.not_my_vbucket_map();
                 let status = Status::NotMyVbucket;
                 let value = map.as_deref().unwrap_or_default().as_bytes();
                 let datatype = if value.is_empty() { 0 } else { DATATYPE_JSON };

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_deflated_is_inflated_again() {
+    fn compressed_values_are_decompressed_again() {
         let body = b"nacre ".repeat(100);
         let deflated = deflate(&body).unwrap();
         assert_eq!(inflate(&deflated), Ok(body));

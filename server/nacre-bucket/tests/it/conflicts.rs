@@ -36,7 +36,7 @@ impl Resolve for Double {
         (self.answering.lock())(local, remote)
     }
 
-    fn reproach(&self, _: &[u8], reason: &str) {
+    fn record_failure(&self, _: &[u8], reason: &str) {
         self.reproached.lock().push(reason.to_owned());
     }
 }
@@ -125,7 +125,7 @@ fn write(bucket: &Bucket, node: &Node, body: &str) {
 }
 
 #[test]
-fn what_meets_nothing_is_stored_and_nobody_is_asked() {
+fn a_version_without_conflict_is_stored_and_the_resolver_is_not_called() {
     let mut stage = Stage::new(|_, _| Ok(Verdict::KeepLocal));
     assert_eq!(stage.set("there", 5, CAS), 0);
     assert_eq!((stage.body().as_str(), stage.meta()), ("there", (5, CAS)));
@@ -166,7 +166,7 @@ impl Stage {
 
 /// Both clusters receive the two versions in different orders and must keep the same one.
 #[test]
-fn what_is_merged_has_the_attributes_and_flags_that_the_rule_of_the_bucket_would_keep() {
+fn a_merge_has_the_attributes_and_flags_that_the_bucket_s_rule_would_keep() {
     const ATTRIBUTES: &[u8] = b"\0\0\0\x09\0\0\0\x05_a\x001\0";
     let with_attributes = |body: &str, rev: u64| {
         let mut bytes = version(SET, &[ATTRIBUTES, body.as_bytes()].concat(), rev, CAS + rev, 0);
@@ -245,7 +245,7 @@ fn no_decision_is_a_temporary_failure_of_one_write() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_a_temporary_failure_and_told() {
+fn a_write_that_cannot_be_stored_fails_temporarily_and_is_reported() {
     let mut stage = Stage::new(|_, remote| {
         let bytes = if remote.body == b"large" { (20 << 20) + 1 } else { 2 };
         Ok(Verdict::Merged(vec![b'1'; bytes]))
@@ -283,7 +283,7 @@ fn tombstones_are_versions_too() {
 }
 
 #[test]
-fn who_skips_conflict_resolution_is_not_asked_about() {
+fn a_write_that_skips_conflict_resolution_does_not_call_the_resolver() {
     let mut stage = Stage::new(|_, _| Ok(Verdict::KeepLocal));
     stage.set("here", 5, CAS);
     assert_eq!(stage.ask(&version(SET, b"forced", 1, CAS, SKIP)).status, 0);

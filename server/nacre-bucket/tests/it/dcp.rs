@@ -59,7 +59,7 @@ fn delete(connection: &mut Connection, key: &str) {
 }
 
 #[test]
-fn a_consumer_is_told_what_happens() {
+fn a_consumer_receives_all_changes() {
     let (world, node, mut connection) = world();
     connection.set("a", "1");
     let mut consumer = Consumer::open(&world, &node);
@@ -111,7 +111,7 @@ fn flags_say_where_a_stream_begins_and_ends() {
 }
 
 #[test]
-fn what_has_left_memory_is_read_from_the_store() {
+fn evicted_documents_are_read_from_the_store() {
     let (world, node, mut connection) = world();
     for n in 0..1000 {
         connection.set(&format!("k{n}"), "1");
@@ -187,7 +187,7 @@ fn a_consumer_chooses_the_form_of_snapshot_markers() {
 /// Three seqnos are purged while a consumer is behind. A consumer that returns in the middle of a snapshot whose marker
 /// named the purge seqno resumes there; a consumer without the purge seqno starts over.
 #[test]
-fn a_consumer_that_knows_the_purge_seqno_goes_on_below_it() {
+fn a_consumer_that_knows_the_purge_seqno_continues_below_it() {
     let (world, node, mut connection) = world();
     for key in ["a", "b", "c"] {
         connection.set(key, "1");
@@ -238,7 +238,7 @@ fn an_expired_document_stays_in_history_until_it_is_searched_for() {
 }
 
 #[test]
-fn who_knows_no_collections_sees_the_default_one_without_prefixes() {
+fn a_consumer_without_collections_sees_the_default_one_without_prefixes() {
     let (world, node, mut connection) = world();
     connection.set("a", "{\"a\":1}");
     create_collection(&node, "_default", "c");
@@ -255,7 +255,7 @@ fn who_knows_no_collections_sees_the_default_one_without_prefixes() {
 }
 
 #[test]
-fn scopes_and_collections_are_told_of_and_can_be_chosen() {
+fn scopes_and_collections_are_streamed_and_can_be_chosen() {
     let (world, node, _) = world();
     change(
         &node,
@@ -388,7 +388,7 @@ fn requests_that_make_no_sense_get_their_status() {
 }
 
 #[test]
-fn a_consumer_with_another_history_is_told_where_they_part() {
+fn a_consumer_with_another_history_is_rolled_back_to_the_fork() {
     let (world, node, mut connection) = world();
     for n in 0..9 {
         connection.set(&n.to_string(), "1");
@@ -416,7 +416,7 @@ fn a_consumer_with_another_history_is_told_where_they_part() {
 }
 
 #[test]
-fn streams_with_ids_are_told_apart() {
+fn streams_with_ids_are_distinguished() {
     let (world, node, mut connection) = world();
     connection.set("a", "1");
     let mut consumer = Consumer::open(&world, &node);
@@ -639,7 +639,7 @@ fn a_store_that_cannot_be_read_ends_the_stream() {
 }
 
 #[test]
-fn what_has_left_memory_is_not_read_where_nothing_in_it_is_of_interest() {
+fn evicted_documents_of_no_interest_are_not_read() {
     let (world, node, mut connection) = world();
     create_collection(&node, "_default", "c");
     let mut writer = Consumer::connect(&world, &node, &[COLLECTIONS]);
@@ -659,7 +659,7 @@ fn what_has_left_memory_is_not_read_where_nothing_in_it_is_of_interest() {
 }
 
 #[test]
-fn durable_writes_are_told_of_once_they_count() {
+fn durable_writes_are_streamed_once_committed() {
     let (world, node, mut connection) = world();
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.stream(BEGINNING).0, 0);

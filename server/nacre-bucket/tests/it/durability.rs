@@ -90,7 +90,7 @@ fn a_request_that_has_waited_long_is_kept_with_what_it_has_waited_for() {
 }
 
 #[test]
-fn nobody_waits_for_a_store_that_has_failed() {
+fn no_request_waits_for_a_failed_store() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);

@@ -61,7 +61,7 @@ fn all(world: &Arc<World>, node: &Arc<Node>) -> Vec<String> {
 }
 
 #[test]
-fn who_asks_for_history_is_shown_every_version_from_memory_and_from_the_store() {
+fn a_consumer_of_history_receives_every_version_from_memory_and_the_store() {
     let (world, node, mut connection) = world(an_hour());
     connection.set("a", "1");
     let mut consumer = follower(&world, &node);
@@ -83,7 +83,7 @@ fn who_asks_for_history_is_shown_every_version_from_memory_and_from_the_store() 
 }
 
 #[test]
-fn what_lies_before_history_is_a_snapshot_of_its_own() {
+fn documents_before_the_kept_history_form_their_own_snapshot() {
     let (world, node, mut connection) = world(HistoryRetention::default());
     connection.set("a", "1");
     connection.set("a", "2");
@@ -270,7 +270,7 @@ fn a_collection_that_is_dropped_takes_its_history_with_it() {
 }
 
 #[test]
-fn a_bucket_that_cannot_keep_history_says_so() {
+fn a_bucket_that_cannot_keep_history_reports_that() {
     let world = World::new();
     let node = world.node();
     let mut consumer = Consumer::open(&world, &node);

@@ -185,7 +185,7 @@ impl KvEnv for Host {
         is_known.then(|| format!(r#"{{"rev":{}}}"#, self.map_rev()).into())
     }
 
-    fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+    fn not_my_vbucket_map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
         self.map(bucket)
     }
 

@@ -202,7 +202,7 @@ fn a_bucket_without_a_store_deletes_what_is_read_least() {
 }
 
 #[test]
-fn an_expired_document_is_buried_although_nobody_asks() {
+fn an_expired_document_becomes_a_tombstone_without_being_read() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -273,7 +273,7 @@ fn a_dropped_collection_leaves_memory_and_store() {
 
 /// The process ends after the manifest has dropped the collection, but before the store has erased its documents.
 #[test]
-fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
+fn remains_of_a_dropped_collection_are_erased_at_the_next_start() {
     let world = World::new();
     let node = world.node();
     let mut connection = with_collection(&node);
@@ -292,7 +292,7 @@ fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
 
 /// In a bucket with full eviction, the keeper searches the store for expired documents and old tombstones.
 #[test]
-fn what_was_evicted_whole_expires_and_is_purged_too() {
+fn fully_evicted_documents_expire_and_are_purged_too() {
     let world = World::new();
     let node = world.node_with(small(EvictionPolicy::Full, BucketKind::Persistent));
     let mut connection = Connection::open(&node);
@@ -357,7 +357,7 @@ fn a_bucket_without_a_store_forgets_tombstones_after_a_minute() {
 }
 
 #[test]
-fn what_a_path_creates_lives_as_long_as_the_bucket_allows() {
+fn a_document_created_by_a_path_lives_as_long_as_the_bucket_allows() {
     let world = World::new();
     let node = world.node_with(BucketSettings { max_ttl: 100, ..BucketSettings::default() });
     let mut connection = Connection::open(&node);

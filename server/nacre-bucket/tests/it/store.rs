@@ -6,7 +6,7 @@ use nacre_types::{Seqno, Vbid};
 use nacre_vbucket::Refusal;
 
 #[test]
-fn what_was_stored_is_served_again_and_a_crash_begins_a_branch_of_history() {
+fn stored_documents_are_served_again_and_a_crash_begins_a_new_branch() {
     let (world, config) = (World::new(), config());
     let bucket = world.open(&config, true).unwrap();
     set(&world, &bucket, 0, "stored").unwrap();

@@ -164,7 +164,7 @@ fn a_scan_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn clients_that_want_it_are_told_of_a_new_map() {
+fn clients_that_request_it_receive_new_maps() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_nobody_knows_is_refused_by_its_name() {
+    fn an_unknown_change_is_refused_by_its_name() {
         let refused = serde_json::from_str::<Change>(r#"{"PutOyster":{"name":"o"}}"#).unwrap_err();
         assert!(refused.to_string().contains("PutOyster"), "{refused}");
         for broken in ["", "7", "{}", r#"{"PutNode":{}}"#, r#"{"RenewMap":7}"#, r#""PutNode""#] {

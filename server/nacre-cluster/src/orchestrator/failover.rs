@@ -14,7 +14,9 @@ impl Orchestrator {
     fn silent(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
         let timeout = cluster.auto_failover.timeout_ms * MS;
         let is_silent = |node: &NodeId| {
-            self.heard.get(node).is_none_or(|heard| now.saturating_sub(*heard) > timeout)
+            self.last_contact
+                .get(node)
+                .is_none_or(|last_contact| now.saturating_sub(*last_contact) > timeout)
         };
         // The destination of a move counts as well, although it has no share yet.
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
@@ -52,7 +54,7 @@ impl Orchestrator {
             (0_u16..).zip(&bucket.chains).all(|(vbid, chain)| {
                 let copies = || chain.copies.iter().flatten();
                 let Some(active) = chain.active() else { return true };
-                let is_sure = !gone.contains(&active) && !self.is_doubted(active, name, vbid);
+                let is_sure = !gone.contains(&active) && !self.is_in_doubt(active, name, vbid);
                 if is_sure || !copies().any(|node| gone.contains(node)) {
                     return true;
                 }
@@ -62,9 +64,9 @@ impl Orchestrator {
         })
     }
 
-    fn is_doubted(&self, node: NodeId, bucket: &str, vbid: u16) -> bool {
-        let doubted = self.doubted.get(&node).and_then(|doubted| doubted.get(bucket));
-        doubted.is_some_and(|doubted| doubted.contains(&vbid))
+    fn is_in_doubt(&self, node: NodeId, bucket: &str, vbid: u16) -> bool {
+        let in_doubt = self.in_doubt.get(&node).and_then(|in_doubt| in_doubt.get(bucket));
+        in_doubt.is_some_and(|in_doubt| in_doubt.contains(&vbid))
     }
 
     /// Proposes that other copies take over the vBuckets of lost nodes and of active copies in doubt.
@@ -85,7 +87,7 @@ impl Orchestrator {
             effects.push(Effect::Propose(Change::Nodes(NodeChange::RenewMap)));
             return;
         }
-        if lost.is_empty() && self.doubted.values().all(BTreeMap::is_empty) {
+        if lost.is_empty() && self.in_doubt.values().all(BTreeMap::is_empty) {
             self.failover = None;
             return;
         }
@@ -93,7 +95,7 @@ impl Orchestrator {
         for (name, bucket) in &cluster.buckets {
             let concerned = (0_u16..).zip(&bucket.chains).filter(|(vbid, chain)| {
                 lost.iter().any(|node| chain.involves(*node))
-                    || chain.active().is_some_and(|active| self.is_doubted(active, name, *vbid))
+                    || chain.active().is_some_and(|active| self.is_in_doubt(active, name, *vbid))
             });
             let concerned: BTreeSet<u16> = concerned.map(|(vbid, _)| vbid).collect();
             if !concerned.is_empty() {
@@ -156,7 +158,7 @@ impl Orchestrator {
         effects
             .push(Effect::Propose(Change::Nodes(NodeChange::MoveCopies { memberships, chains })));
         self.failover = None;
-        self.doubted.clear();
+        self.in_doubt.clear();
     }
 }
 

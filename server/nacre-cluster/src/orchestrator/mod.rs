@@ -78,9 +78,9 @@ pub enum Message {
         start: u64,
         /// vBuckets that the sender should serve but does not, by bucket, because it may have lost the end of their
         /// history.
-        doubted: BTreeMap<String, Vec<u16>>,
+        in_doubt: BTreeMap<String, Vec<u16>>,
         /// The revision of a map that a client received repeatedly without adopting it; 0 for none.
-        unheeded: u64,
+        ignored_map_rev: u64,
     },
     /// Grants a lease from `at` on, once the receiver knows the agreed state up to `rev`.
     Grant {
@@ -120,7 +120,7 @@ pub enum Message {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// When the leader gave the order.
-    pub said: Said,
+    pub epoch: FenceEpoch,
     /// Nodes that know the agreed state up to this revision may again follow a node that is no longer lost.
     pub rev: u64,
     /// Nodes that must not be followed.
@@ -129,7 +129,7 @@ pub struct Fence {
 
 /// The logical time of a leader's order. A greater value is later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Said {
+pub struct FenceEpoch {
     /// The cluster's [regroups](Cluster::regroups).
     pub regroups: u64,
     /// The term of the leader.
@@ -156,7 +156,7 @@ pub struct Standing {
     /// True if the active copy refuses writes because it is held or in doubt.
     pub rests: bool,
     /// The term in which the copy is in doubt: it serves only in a later term.
-    pub doubted: Option<u64>,
+    pub in_doubt_term: Option<u64>,
     /// True if its history may still grow, because durable writes are in progress.
     pub is_busy: bool,
     /// True if its node knows that the vBucket is held, so that requests wait there. A node without that knowledge
@@ -174,7 +174,7 @@ impl Standing {
     /// merely does not serve yet may only lack the decision.
     fn is_at_rest(&self, chain: &Chain) -> bool {
         let is_held = chain.held && self.term >= chain.term;
-        self.rests && (is_held || self.doubted >= Some(chain.term))
+        self.rests && (is_held || self.in_doubt_term >= Some(chain.term))
     }
 }
 
@@ -205,9 +205,9 @@ pub struct Orchestrator {
     me: NodeId,
     /// Number of starts of the node, including the current one.
     start: u64,
-    heard: BTreeMap<NodeId, u64>,
+    last_contact: BTreeMap<NodeId, u64>,
     granted: BTreeMap<NodeId, u64>,
-    doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
+    in_doubt: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
     /// The term in which this node leads, and the time since which no other node has led.
     leads: Option<(u64, u64)>,
     polls: u64,
@@ -223,7 +223,7 @@ pub struct Orchestrator {
     /// vBuckets that are held, or whose hold has failed, by bucket and number.
     holds: BTreeMap<(String, u16), Hold>,
     /// True if a client does not adopt the map.
-    is_unheeded: bool,
+    is_map_ignored: bool,
     /// Time before which the map is not renewed.
     renew_at: u64,
 }
@@ -234,9 +234,9 @@ impl Orchestrator {
         Orchestrator {
             me,
             start,
-            heard: BTreeMap::new(),
+            last_contact: BTreeMap::new(),
             granted: BTreeMap::new(),
-            doubted: BTreeMap::new(),
+            in_doubt: BTreeMap::new(),
             leads: None,
             polls: 0,
             fence: Fence::default(),
@@ -246,7 +246,7 @@ impl Orchestrator {
             move_at: (String::new(), 0),
             retry_at: None,
             holds: BTreeMap::new(),
-            is_unheeded: false,
+            is_map_ignored: false,
             renew_at: 0,
         }
     }
@@ -257,8 +257,8 @@ impl Orchestrator {
     }
 
     /// Returns when `node` was heard last, in monotonic nanoseconds.
-    pub fn heard(&self, node: NodeId) -> Option<u64> {
-        self.heard.get(&node).copied()
+    pub fn last_contact(&self, node: NodeId) -> Option<u64> {
+        self.last_contact.get(&node).copied()
     }
 
     /// Returns the time until the next [tick](Orchestrator::tick), in nanoseconds after the previous one.
@@ -275,7 +275,7 @@ impl Orchestrator {
 
     /// Handles a message for the leader. Returns the answer, if there is one. `leads` is as for
     /// [`tick`](Orchestrator::tick).
-    pub fn hear(
+    pub fn receive(
         &mut self,
         from: NodeId,
         message: Message,
@@ -284,10 +284,10 @@ impl Orchestrator {
         now: u64,
     ) -> Option<Message> {
         match message {
-            Message::Ask { at, start, doubted, unheeded } => {
-                self.heard.insert(from, now);
-                self.is_unheeded |= unheeded != 0 && unheeded == cluster.rev;
-                self.doubted.insert(from, doubted);
+            Message::Ask { at, start, in_doubt, ignored_map_rev } => {
+                self.last_contact.insert(from, now);
+                self.is_map_ignored |= ignored_map_rev != 0 && ignored_map_rev == cluster.rev;
+                self.in_doubt.insert(from, in_doubt);
                 let is_lost = self.fence.lost.contains(&from);
                 let serves = cluster.nodes.get(&from)?.membership != Membership::FailedOver;
                 // The last tick may be long ago, and other nodes may have led since.
@@ -320,12 +320,12 @@ impl Orchestrator {
             self.proposed.clear();
             self.retry_at = None;
             self.holds.clear();
-            self.is_unheeded = false;
+            self.is_map_ignored = false;
             // Messages from before this term may be old, so every node gets its full timeout again.
-            self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
+            self.last_contact = cluster.nodes.keys().map(|node| (*node, now)).collect();
         }
         let Some((_, since)) = self.leads else { return Vec::new() };
-        self.heard.insert(self.me, now);
+        self.last_contact.insert(self.me, now);
         let mut effects = Vec::new();
         self.replace_lost(cluster, since, now, &mut effects);
         // The undecided proposal may end a rebalance.
@@ -334,7 +334,7 @@ impl Orchestrator {
             self.begin_again(cluster, now, &mut effects);
         }
         // The map is not renewed if another change is about to be proposed.
-        if std::mem::take(&mut self.is_unheeded) && effects.is_empty() && now >= self.renew_at {
+        if std::mem::take(&mut self.is_map_ignored) && effects.is_empty() && now >= self.renew_at {
             self.renew_at = now + RENEW_PAUSE_NS;
             effects.push(Effect::Propose(Change::Nodes(NodeChange::RenewMap)));
         }
@@ -349,11 +349,11 @@ impl Orchestrator {
     /// Sets the fence to exactly these lost nodes.
     fn fence(&mut self, lost: &BTreeSet<NodeId>, cluster: &Cluster, now: u64) {
         let term = self.leads.map_or(0, |(term, _)| term);
-        let Said { regroups, term: of, at, .. } = self.fence.said;
+        let FenceEpoch { regroups, term: of, at, .. } = self.fence.epoch;
         if (regroups, of) != (cluster.regroups, term) || self.fence.lost != *lost {
             let (regroups, start) = (cluster.regroups, self.start);
-            let said = Said { regroups, term, start, at: now.max(at + 1) };
-            self.fence = Fence { said, rev: cluster.rev, lost: lost.clone() };
+            let epoch = FenceEpoch { regroups, term, start, at: now.max(at + 1) };
+            self.fence = Fence { epoch, rev: cluster.rev, lost: lost.clone() };
         }
     }
 

@@ -35,7 +35,7 @@ fn stands(term: u64, seqno: u64) -> Standing {
         persisted: seqno,
         joint: None,
         rests: false,
-        doubted: None,
+        in_doubt_term: None,
         is_busy: false,
         is_known_held: true,
     }
@@ -110,9 +110,13 @@ impl World {
         }
         let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
         for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
-            let ask =
-                Message::Ask { at: self.now, start: 1, doubted: BTreeMap::new(), unheeded: 0 };
-            self.leader.hear(node, ask, &self.cluster, self.leads(), self.now);
+            let ask = Message::Ask {
+                at: self.now,
+                start: 1,
+                in_doubt: BTreeMap::new(),
+                ignored_map_rev: 0,
+            };
+            self.leader.receive(node, ask, &self.cluster, self.leads(), self.now);
         }
         let mut proposed = Vec::new();
         for effect in self.leader.tick(&self.cluster, self.leads(), self.now) {
@@ -123,7 +127,7 @@ impl World {
                 {
                     assert_eq!(fence, self.leader.fence, "it does not answer to an earlier word");
                     let report = self.report(node, number, wanted);
-                    self.leader.hear(node, report, &self.cluster, self.leads(), self.now);
+                    self.leader.receive(node, report, &self.cluster, self.leads(), self.now);
                 }
                 Effect::Send(..) => {}
             }
@@ -217,14 +221,15 @@ fn more_of_an_earlier_term_is_less_and_so_is_more_without_what_was_prepared_last
 }
 
 #[test]
-fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_that() {
+fn a_node_about_to_be_replaced_is_not_followed_before_the_outcome_is_known() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
     let lost = NodeId(3);
     let ask = |world: &mut World, from| {
-        let ask = Message::Ask { at: world.now, start: 1, doubted: BTreeMap::new(), unheeded: 0 };
+        let ask =
+            Message::Ask { at: world.now, start: 1, in_doubt: BTreeMap::new(), ignored_map_rev: 0 };
         let leads = world.leads();
-        world.leader.hear(from, ask, &world.cluster, leads, world.now)
+        world.leader.receive(from, ask, &world.cluster, leads, world.now)
     };
     let fence = |granted| match granted {
         Some(Message::Grant { fence, .. }) => fence,
@@ -241,7 +246,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
         assert_eq!(ask(&mut world, lost), None, "it must not serve again");
         let now = fence(ask(&mut world, NodeId(2)));
         assert_eq!(now.lost, [lost].into());
-        assert!(now.said > before.said);
+        assert!(now.epoch > before.epoch);
         let again = world.tick();
         assert!(again.iter().all(|other| *other == change), "{again:?}");
     }
@@ -253,13 +258,13 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
         }
         assert_eq!(world.tick(), []);
         let after = fence(ask(&mut world, NodeId(2)));
-        assert!(after.lost.is_empty() && after.said > before.said);
+        assert!(after.lost.is_empty() && after.epoch > before.epoch);
     }
 }
 
 /// A write acknowledged by two of three copies may exist on no other copy.
 #[test]
-fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known() {
+fn a_second_silent_node_waits_until_the_failover_of_the_first_is_decided() {
     for made in [false, true] {
         let mut world = World::new(cluster(3, 2));
         world.cluster.auto_failover.count_max = 2;
@@ -287,7 +292,7 @@ fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known(
 }
 
 #[test]
-fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_ended() {
+fn no_node_is_replaced_before_all_others_have_reported_and_leases_have_ended() {
     let mut world = World::new(cluster(4, 1));
     world.cluster.auto_failover.timeout_ms = 100;
     world.tick();
@@ -318,14 +323,14 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
     let mut leader = Orchestrator::new(NodeId(1), 5);
     let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
     let mut ask = |leads, now| {
-        let ask = Message::Ask { at: 7, start: 3, doubted: BTreeMap::new(), unheeded: 0 };
+        let ask = Message::Ask { at: 7, start: 3, in_doubt: BTreeMap::new(), ignored_map_rev: 0 };
         leader.tick(&cluster, confirmed(1, SECOND), SECOND);
-        leader.hear(NodeId(2), ask, &cluster, leads, now)
+        leader.receive(NodeId(2), ask, &cluster, leads, now)
     };
     let granted = |for_ns| {
         let rev = cluster.rev;
-        let said = Said { regroups: 0, term: 1, start: 5, at: SECOND };
-        let fence = Fence { said, rev, lost: BTreeSet::new() };
+        let epoch = FenceEpoch { regroups: 0, term: 1, start: 5, at: SECOND };
+        let fence = Fence { epoch, rev, lost: BTreeSet::new() };
         Some(Message::Grant { at: 7, start: 3, for_ns, rev, fence })
     };
     assert_eq!(ask(confirmed(1, SECOND), SECOND), granted(LEASE_NS));
@@ -344,12 +349,12 @@ fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_t
         change(&mut world);
         world.until_proposed(20).is_some()
     };
-    let rests = |doubted| Standing { rests: true, doubted, ..stands(1, 9) };
-    for (doubted, is_settled) in [(None, false), (Some(0), false), (Some(1), true)] {
+    let rests = |in_doubt_term| Standing { rests: true, in_doubt_term, ..stands(1, 9) };
+    for (in_doubt_term, is_settled) in [(None, false), (Some(0), false), (Some(1), true)] {
         let change = |world: &mut World| {
-            world.standings.insert(NodeId(2), rests(doubted));
+            world.standings.insert(NodeId(2), rests(in_doubt_term));
         };
-        assert_eq!(decides(&change), is_settled, "{doubted:?}");
+        assert_eq!(decides(&change), is_settled, "{in_doubt_term:?}");
     }
     // The node has no copies: it may not know the bucket yet.
     for (behind, is_settled) in [(1, false), (0, true)] {
@@ -361,7 +366,7 @@ fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_t
 }
 
 #[test]
-fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
+fn a_node_is_not_failed_over_automatically_where_no_copy_has_all_of_its_data() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
     world.down = vec![NodeId(3)];
@@ -404,7 +409,7 @@ fn no_two_copies_are_given_up_at_once_where_the_third_may_lack_what_they_have_ac
 }
 
 #[test]
-fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
+fn each_remaining_copy_is_confirmed_again_once_another_copy_is_lost() {
     let mut world = World::new(cluster(3, 2));
     world.cluster.auto_failover.count_max = 2;
     world.tick();
@@ -420,32 +425,36 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
 }
 
 #[test]
-fn a_map_is_renewed_for_what_was_heard_as_the_leader_and_seldom() {
+fn a_map_is_renewed_only_for_reports_received_as_leader_and_seldom() {
     let cluster = cluster(3, 1);
     let mut leader = Orchestrator::new(NodeId(1), 5);
     let leads = |now| Some(Leadership { term: 1, confirmed_ns: now });
-    let unheeded = |leader: &mut Orchestrator, now, rev| {
+    let ignored_map_rev = |leader: &mut Orchestrator, now, rev| {
         for node in [NodeId(2), NodeId(3)] {
-            let (start, doubted) = (1, BTreeMap::new());
-            let ask = Message::Ask { at: now, start, doubted, unheeded: rev };
-            leader.hear(node, ask, &cluster, leads(now), now);
+            let (start, in_doubt) = (1, BTreeMap::new());
+            let ask = Message::Ask { at: now, start, in_doubt, ignored_map_rev: rev };
+            leader.receive(node, ask, &cluster, leads(now), now);
         }
         leader.tick(&cluster, leads(now), now)
     };
     let renewed = [Effect::Propose(Change::Nodes(NodeChange::RenewMap))];
     assert_eq!(
-        unheeded(&mut leader, SECOND, cluster.rev),
+        ignored_map_rev(&mut leader, SECOND, cluster.rev),
         [],
         "it did not lead when it heard that"
     );
-    assert_eq!(unheeded(&mut leader, 2 * SECOND, cluster.rev - 1), [], "there is a newer one");
-    assert_eq!(unheeded(&mut leader, 3 * SECOND, cluster.rev), renewed);
-    assert_eq!(unheeded(&mut leader, 12 * SECOND, cluster.rev), []);
-    assert_eq!(unheeded(&mut leader, 13 * SECOND, cluster.rev), renewed);
+    assert_eq!(
+        ignored_map_rev(&mut leader, 2 * SECOND, cluster.rev - 1),
+        [],
+        "there is a newer one"
+    );
+    assert_eq!(ignored_map_rev(&mut leader, 3 * SECOND, cluster.rev), renewed);
+    assert_eq!(ignored_map_rev(&mut leader, 12 * SECOND, cluster.rev), []);
+    assert_eq!(ignored_map_rev(&mut leader, 13 * SECOND, cluster.rev), renewed);
 }
 
 #[test]
-fn who_has_no_copy_is_not_waited_for() {
+fn a_node_without_a_copy_is_not_waited_for() {
     // Node 5 was failed over before and is still lost, and so is node 6, which has no share yet.
     let mut world = World::new(cluster(5, 2));
     world.cluster.auto_failover.count_max = 2;
@@ -658,7 +667,7 @@ fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
 }
 
 #[test]
-fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there() {
+fn an_unserved_vbucket_is_served_again_by_its_last_node_and_moves_from_there() {
     let mut world = World::new(cluster(2, 0));
     world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(2)] })).unwrap();
     world.down = vec![NodeId(2)];
@@ -881,7 +890,7 @@ fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_
 }
 
 #[test]
-fn a_rebalance_goes_on_where_a_node_was_lost_and_is_back_before_it_was_replaced() {
+fn a_rebalance_continues_when_a_lost_node_returns_before_it_was_replaced() {
     let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
     while world.cluster.buckets["b"].chains.iter().all(|chain| chain.next.is_empty()) {
         world.step();
@@ -913,7 +922,7 @@ fn nothing_moves_before_the_active_copy_knows_where_to() {
 }
 
 #[test]
-fn who_does_not_say_how_far_its_copies_are_is_named_while_nothing_goes_on() {
+fn a_node_that_does_not_report_its_progress_is_named_while_the_failover_waits() {
     let mut world = World::rebalancing(cluster(1, 1), &[2, 3], &[1, 2, 3]);
     world.cluster.auto_failover.enabled = false;
     world.step();

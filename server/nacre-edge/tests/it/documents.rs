@@ -85,7 +85,7 @@ fn pages_follow_each_other_and_collections_are_made_and_dropped() {
 }
 
 #[test]
-fn what_was_answered_is_there_after_a_restart_and_after_kills() {
+fn acknowledged_writes_exist_after_a_restart_and_after_kills() {
     for store in ["log", "sled"] {
         let folder = tempfile::tempdir().unwrap();
         let options = ["--durability", "always", "--store", store];

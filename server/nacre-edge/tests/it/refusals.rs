@@ -146,7 +146,7 @@ fn bodies_and_connections_have_limits() {
 }
 
 #[test]
-fn a_gateway_that_cannot_start_says_why() {
+fn a_gateway_that_cannot_start_prints_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let says = |arguments: &[&str]| {
         let output = failed_start(folder.path(), arguments);

@@ -99,7 +99,7 @@ fn the_loser_of_a_conflict_is_listed_and_removed_over_http() {
 }
 
 #[test]
-fn sync_that_has_stopped_says_why_and_begins_again_when_asked() {
+fn stopped_sync_shows_its_reason_and_restarts_on_request() {
     let node = Node::start();
     let folder = tempfile::tempdir().unwrap();
     let form = "password=another&roles=data_sync[default:shop:orders]";

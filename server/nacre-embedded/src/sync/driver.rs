@@ -213,7 +213,7 @@ impl Driver {
                     }
                 }
                 Ok(None) if node.heard_at.elapsed() < SILENCE_MAX => return Ok(false),
-                Ok(None) => Failure::Protocol("the node is silent".into()),
+                Ok(None) => Failure::Protocol("the node does not respond".into()),
                 Err(reason) => Failure::Protocol(reason),
             };
             self.fail(id, &failure)?;

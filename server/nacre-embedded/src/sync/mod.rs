@@ -100,7 +100,7 @@ impl SyncStatus {
         let SyncStatus { state, remaining, on_the_way, trouble, .. } = self;
         let trouble = trouble.as_ref().map_or(String::new(), |trouble| format!(": {trouble}"));
         let name = state.name();
-        format!("{name}, {remaining} changes to come, {on_the_way} on their way{trouble}")
+        format!("{name}, {remaining} changes to receive, {on_the_way} being sent{trouble}")
     }
 
     /// Returns the figures as JSON.
@@ -156,18 +156,18 @@ pub enum SyncEvent {
 }
 
 /// The right to run a sync. A database has one.
-struct Turn(Db);
+struct SyncPermit(Db);
 
-impl Turn {
-    fn take(db: &Db) -> Result<Turn, Error> {
+impl SyncPermit {
+    fn take(db: &Db) -> Result<SyncPermit, Error> {
         match db.inner().is_syncing.swap(true, Ordering::AcqRel) {
             true => Err(Error::SyncRuns),
-            false => Ok(Turn(db.clone())),
+            false => Ok(SyncPermit(db.clone())),
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for SyncPermit {
     fn drop(&mut self) {
         self.0.inner().is_syncing.store(false, Ordering::Release);
     }
@@ -188,18 +188,18 @@ impl Db {
     pub fn sync(&self, options: SyncOptions) -> Result<SyncHandle, Error> {
         let access = Access::of(&options)?;
         self.inner().check()?;
-        let turn = Turn::take(self)?;
+        let permit = SyncPermit::take(self)?;
         let mut session = self.sync_session(&options)?;
         let failed = |error| Error::Io { what: format!("start sync: {error}") };
         let (bell, rung) = UnixStream::pair().map_err(failed)?;
         bell.set_nonblocking(true).and_then(|()| rung.set_nonblocking(true)).map_err(failed)?;
         let shared = Arc::new(Shared::new(bell));
         let woken = Arc::clone(&shared);
-        session.on_ready(move || woken.ring());
+        session.on_ready(move || woken.wake());
         let driver = Driver::new(session, access, Arc::clone(&shared), rung);
         let work = move || {
             driver.run();
-            drop(turn);
+            drop(permit);
         };
         let thread = std::thread::Builder::new().name("nacre-sync".into()).spawn(work);
         let thread = Mutex::new(Some(thread.map_err(failed)?));

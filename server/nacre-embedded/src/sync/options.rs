@@ -89,13 +89,13 @@ impl SyncOptions {
     pub fn from_json(text: &str) -> Result<SyncOptions, Error> {
         let refuse = |what: &str| Error::InvalidArgument(what.to_owned());
         let json: serde_json::Value = serde_json::from_str(text)
-            .map_err(|error| refuse(&format!("the options are no JSON: {error}")))?;
-        let object = json.as_object().ok_or_else(|| refuse("the options are no object"))?;
+            .map_err(|error| refuse(&format!("the options are not JSON: {error}")))?;
+        let object = json.as_object().ok_or_else(|| refuse("the options are not a JSON object"))?;
         let mut options = SyncOptions::new("");
         for (name, value) in object {
             let text = || {
                 let text = value.as_str().map(str::to_owned);
-                text.ok_or_else(|| refuse(&format!("{name} is no text")))
+                text.ok_or_else(|| refuse(&format!("{name} is not a string")))
             };
             match name.as_str() {
                 "url" => options.url = text()?,
@@ -105,28 +105,28 @@ impl SyncOptions {
                 "device" => options.device = text()?,
                 "allow_plain" => {
                     let flag = value.as_bool();
-                    options.allows_plain = flag.ok_or_else(|| refuse("allow_plain is no flag"))?;
+                    options.allows_plain = flag.ok_or_else(|| refuse("allow_plain is not a boolean"))?;
                 }
                 "collections" => {
                     let list: Option<Vec<String>> = value.as_array().and_then(|list| {
                         list.iter().map(|path| path.as_str().map(str::to_owned)).collect()
                     });
                     options.collections =
-                        list.ok_or_else(|| refuse("collections is no list of texts"))?;
+                        list.ok_or_else(|| refuse("collections is not a list of strings"))?;
                 }
                 "conflicts" => {
                     let mode = ConflictMode::parse(&text()?);
                     let mode = mode.filter(|mode| *mode != ConflictMode::Client);
-                    options.conflicts = mode.ok_or_else(|| refuse("conflicts is log or server"))?;
+                    options.conflicts = mode.ok_or_else(|| refuse("conflicts must be log or server"))?;
                 }
                 "direction" => {
                     options.direction = match text()?.as_str() {
                         "both" => Direction::Both,
                         "pull" => Direction::Pull,
-                        _ => return Err(refuse("direction is both or pull")),
+                        _ => return Err(refuse("direction must be both or pull")),
                     };
                 }
-                _ => return Err(refuse(&format!("{name} is no option of sync"))),
+                _ => return Err(refuse(&format!("{name} is not an option of sync"))),
             }
         }
         Ok(options)

@@ -39,14 +39,14 @@ impl Shared {
     }
 
     /// Wakes the thread of sync.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         // A full pipe has already woken it.
         let _ = (&self.bell).write(&[1]);
     }
 
     pub fn stop(&self) {
         self.inner.lock().stops = true;
-        self.ring();
+        self.wake();
     }
 
     pub fn stops(&self) -> bool {
@@ -55,7 +55,7 @@ impl Shared {
 
     pub fn hint(&self) {
         self.inner.lock().has_hint = true;
-        self.ring();
+        self.wake();
     }
 
     pub fn takes_hint(&self) -> bool {
@@ -167,7 +167,7 @@ impl Shared {
         inner.asked += 1;
         let asked = inner.asked;
         inner.has_question = true;
-        self.ring();
+        self.wake();
         loop {
             if let SyncState::Stopped(reason) = &inner.status.state {
                 return Err(Error::SyncStopped(reason.clone()));

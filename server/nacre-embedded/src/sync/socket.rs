@@ -171,7 +171,7 @@ impl Access {
                     break serde_json::from_str(&text).map_err(Unconnected::of)?;
                 }
                 Message::Ping(_) | Message::Pong(_) => {}
-                _ => return Err(Unconnected::of("the node does not say hello")),
+                _ => return Err(Unconnected::of("the node has sent no greeting")),
             }
         };
         let socket = Socket { socket, wants_write: false };
@@ -220,7 +220,7 @@ fn trust(options: &SyncOptions) -> Result<Arc<ClientConfig>, Error> {
                 roots.add(certificate).map_err(|error| refuse(error.to_string()))?;
             }
             if roots.is_empty() {
-                return Err(refuse("there is none in this text".into()));
+                return Err(refuse("the text contains no certificate".into()));
             }
         }
     }

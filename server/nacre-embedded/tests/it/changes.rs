@@ -63,7 +63,7 @@ fn a_listener_sees_what_there_is_and_what_comes() {
 }
 
 #[test]
-fn a_listener_goes_on_from_its_token_in_the_next_process() {
+fn a_listener_continues_from_its_token_in_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { quota_mib: 4, ..by_hand() };
     let db = open(folder.path(), &options);
@@ -115,7 +115,7 @@ fn a_listener_waits_without_a_thread_of_its_own_and_rings() {
 }
 
 #[test]
-fn a_slow_listener_reads_from_the_folder_what_has_left_memory() {
+fn a_slow_listener_reads_evicted_changes_from_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(folder.path(), &Options { quota_mib: 4, ..by_hand() });
     let docs = db.default_collection();
@@ -131,7 +131,7 @@ fn a_slow_listener_reads_from_the_folder_what_has_left_memory() {
 
 // Case 22
 #[test]
-fn a_listener_that_panics_or_calls_back_keeps_nobody_from_working() {
+fn a_listener_that_panics_or_calls_back_does_not_block_others() {
     let db = Db::open_with(":memory:", by_hand()).unwrap();
     let docs = db.default_collection();
     let [mut panics, mut calls, mut others] = [(); 3].map(|()| db.changes(Since::Now).unwrap());

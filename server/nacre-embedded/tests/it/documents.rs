@@ -80,7 +80,7 @@ fn counters_and_byte_documents_grow() {
 }
 
 #[test]
-fn a_locked_document_is_changed_by_who_has_its_cas() {
+fn a_locked_document_is_changed_by_the_holder_of_its_cas() {
     let db = memory();
     let docs = db.default_collection();
     docs.upsert("a", b"1", Write::new()).unwrap();
@@ -177,7 +177,7 @@ fn ranges_are_in_the_order_of_keys() {
 }
 
 #[test]
-fn what_was_written_is_there_when_the_folder_is_opened_again() {
+fn written_documents_exist_when_the_folder_is_opened_again() {
     for options in durable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");

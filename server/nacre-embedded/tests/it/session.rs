@@ -78,7 +78,7 @@ fn the_map_sends_clients_here_and_collections_have_numbers() {
 }
 
 #[test]
-fn what_a_request_waits_for_is_done_on_the_calling_thread() {
+fn work_that_a_request_waits_for_runs_on_the_calling_thread() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(folder.path(), &Options { quota_mib: 4, ..by_hand() });
     let docs = db.default_collection();

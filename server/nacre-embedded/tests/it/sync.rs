@@ -195,7 +195,7 @@ impl Sites {
 
 // Case 1: the hub returns what a device lost in a power cut, and refuses a token of the lost history.
 #[test]
-fn what_a_power_cut_took_from_a_device_comes_back_from_the_hub() {
+fn versions_lost_by_a_device_in_a_power_cut_come_back_from_the_hub() {
     let sites = Sites::new();
     let db = sites.device();
     put(&db, "kept", "1");
@@ -297,7 +297,7 @@ fn versions_whose_answers_were_lost_are_sent_again_without_any_effect() {
 
 // Case 6: the disk of a device is full while it is in step.
 #[test]
-fn sync_pauses_on_a_full_disk_and_goes_on_by_itself() {
+fn sync_pauses_on_a_full_disk_and_continues_by_itself() {
     let sites = Sites::new();
     let store = Arc::new(FaultStore::new(MemoryStore::default()));
     let db = Db::open_over(Arc::clone(&store) as Arc<_>, true, options(&sites.clock)).unwrap();
@@ -509,7 +509,7 @@ fn a_login_page_in_place_of_the_hub_changes_nothing() {
 
 // Case 19: a document that the hub never takes.
 #[test]
-fn a_document_that_the_hub_refuses_is_put_aside_and_others_go_on() {
+fn a_document_that_the_hub_refuses_is_put_aside_and_others_continue() {
     let sites = Sites::new();
     let db = sites.device();
     sites.settle(&db);

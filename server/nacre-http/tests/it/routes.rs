@@ -69,7 +69,7 @@ fn the_most_literal_route_answers_whatever_their_order() {
 }
 
 #[test]
-fn another_method_of_a_known_path_is_told_which_there_are() {
+fn another_method_of_a_known_path_gets_the_allowed_ones() {
     assert_eq!(answer("DELETE", "/settings"), "405 GET, PUT");
     assert_eq!(answer("OPTIONS", "/settings"), "405 GET, PUT");
     // A route for GET does not answer HEAD: the server decides about HEAD.

@@ -12,7 +12,7 @@ use super::membership;
 use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::request::Caller;
-use super::room::Room;
+use super::disk_space::DiskSpaceWait;
 use super::types::{Metrics, Place, Position, Raft, Ticketed, Types};
 use crate::process::{Priority, Process};
 use crate::tls::NodeKey;
@@ -68,7 +68,7 @@ const LEADER_PATIENCE: Duration = Duration::from_secs(15);
 /// Timeout of a request at the leader.
 const LEAD_PATIENCE: Duration = Duration::from_secs(45);
 /// How long a leader that must be removed stays silent: longer than any search for another leader.
-const ABDICATION: Duration = Duration::from_secs(20);
+const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause before this node announces its address again.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before another search for a leader.
@@ -76,7 +76,7 @@ const LEADER_PAUSE: Duration = Duration::from_millis(50);
 /// Timeout of a change of voters: a new node first receives the state.
 const VOTERS_PATIENCE: Duration = Duration::from_secs(60);
 /// Capacity of the queue of received messages; more are dropped.
-const HEARD_MAX: usize = 4096;
+const INBOX_MAX: usize = 4096;
 /// Prefix of the spaces with Raft logs; the node's UUID follows.
 const SPACE: &str = "agreement/";
 
@@ -126,14 +126,14 @@ pub struct Consensus {
     questions: Arc<Peers>,
     waiting: Waiting,
     /// The disk-space wait of the running Raft.
-    room: Mutex<Arc<Room>>,
+    disk_space: Mutex<Arc<DiskSpaceWait>>,
     directory: Arc<Directory>,
     /// Leadership of the running Raft. An earlier Raft belonged to another cluster, whose terms also begin at 1.
     leadership: Mutex<Known>,
     election: Arc<Election>,
     /// True while this node must not lead.
-    pub(super) abdicates: Arc<AtomicBool>,
-    heard: Sender<(NodeId, Vec<u8>)>,
+    pub(super) is_stepping_down: Arc<AtomicBool>,
+    inbox: Sender<(NodeId, Vec<u8>)>,
     /// Locked while this node joins, leaves, or admits another node.
     pub(super) entering: Mutex<()>,
     /// Creates the objects that a new cluster needs before any login.
@@ -155,19 +155,19 @@ impl Consensus {
         [runtime, answering]: [Handle; 2],
         initialise: impl Fn(&Arc<Node>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Arc<Consensus>, String> {
-        let (heard, hearing) = bounded::<(NodeId, Vec<u8>)>(HEARD_MAX);
-        let ear = Arc::clone(node);
+        let (inbox, messages) = bounded::<(NodeId, Vec<u8>)>(INBOX_MAX);
+        let handler = Arc::clone(node);
         let listen = move || {
             depend_on_this_thread();
             process.prioritize(Priority::Urgent);
-            hearing.iter().for_each(|(from, message)| ear.hear(from, &message));
+            messages.iter().for_each(|(from, message)| handler.receive(from, &message));
         };
         std::thread::Builder::new()
             .name("messages".into())
             .spawn(listen)
-            .map_err(|error| format!("nodes cannot talk without a thread: {error}"))?;
+            .map_err(|error| format!("cannot start the thread for messages of other nodes: {error}"))?;
         let directory = Directory::new(node, Arc::clone(key));
-        let abdicates = Arc::<AtomicBool>::default();
+        let is_stepping_down = Arc::<AtomicBool>::default();
         let lease = Duration::from_millis(ELECTION_MS.1);
         let dice = Arc::clone(&platform);
         let random = move || dice.random();
@@ -181,11 +181,16 @@ impl Consensus {
             runtime,
             answering,
             waiting: Waiting::default(),
-            room: Mutex::default(),
+            disk_space: Mutex::default(),
             leadership: Mutex::default(),
-            election: Arc::new(Election::new(lease, ELECTION_MS, Arc::clone(&abdicates), random)),
-            abdicates,
-            heard,
+            election: Arc::new(Election::new(
+                lease,
+                ELECTION_MS,
+                Arc::clone(&is_stepping_down),
+                random,
+            )),
+            is_stepping_down,
+            inbox,
             entering: Mutex::default(),
             initialise: Box::new(initialise),
         });
@@ -248,9 +253,9 @@ impl Consensus {
         if !known.iter().any(|known| known.starts_with(SPACE)) {
             self.check_lost_log()?;
         }
-        let room = Arc::new(Room::new(self.waiting.clone()));
-        *self.room.lock() = Arc::clone(&room);
-        let log = Log::open(spaces.open(&name).map_err(failed)?, Arc::clone(&room))?;
+        let disk_space = Arc::new(DiskSpaceWait::new(self.waiting.clone()));
+        *self.disk_space.lock() = Arc::clone(&disk_space);
+        let log = Log::open(spaces.open(&name).map_err(failed)?, Arc::clone(&disk_space))?;
         // Remove the others after the open, so that there is always at least one log.
         for other in known.iter().filter(|known| known.starts_with(SPACE) && **known != name) {
             spaces.remove(other).map_err(failed)?;
@@ -259,14 +264,14 @@ impl Consensus {
         if alone || founds {
             self.found(&log)?;
         }
-        let machine = Machine::open(&self.node, self.waiting.clone(), Arc::clone(&room))?;
+        let machine = Machine::open(&self.node, self.waiting.clone(), Arc::clone(&disk_space))?;
         let (id, peers) = (self.node.id().0, Arc::clone(&self.peers));
         let raft = self.wait(async move {
             openraft::Raft::new(id, Arc::new(config()), Network(peers), log, machine).await
         });
         let raft = raft.ok_or("the agreement's threads have ended")?;
         let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
-        self.runtime.spawn(failure::end_with_it(raft.metrics(), room));
+        self.runtime.spawn(failure::stop_node_on_failure(raft.metrics(), disk_space));
         self.election.begin();
         self.runtime.spawn(Arc::clone(&self.election).run(raft.clone()));
         let known = Known::default();
@@ -295,7 +300,7 @@ impl Consensus {
             ));
         }
         tracing::error!(
-            "{lost}: the node is alone, and begins another one with its settings as they are"
+            "{lost}: the node is alone in its cluster and begins a new log with its present settings"
         );
         Ok(())
     }
@@ -322,7 +327,7 @@ impl Consensus {
     /// Stops Raft and closes all links.
     fn end(&self) {
         *self.leadership.lock() = Known::default();
-        self.room.lock().give_up();
+        self.disk_space.lock().give_up();
         if let Some(raft) = self.directory.replace(None) {
             let _ = self.wait(async move { raft.shutdown().await });
         }
@@ -342,8 +347,9 @@ impl Consensus {
         cluster: Cluster,
     ) -> Result<(), String> {
         self.end();
-        self.directory.meet(&cluster);
-        let entered = self.node.begin_anew(id, uuid, cluster).map_err(|error| error.to_string());
+        self.directory.set_members(&cluster);
+        let entered =
+            self.node.replace_cluster(id, uuid, cluster).map_err(|error| error.to_string());
         self.begin(false)?;
         self.settle()?;
         entered
@@ -378,12 +384,12 @@ impl Consensus {
     }
 
     /// Handles a message of another node.
-    pub fn heard(&self, from: NodeId, message: Vec<u8>) {
+    pub fn receive(&self, from: NodeId, message: Vec<u8>) {
         if message.is_empty() {
-            return self.node.hear(from, &message);
+            return self.node.receive(from, &message);
         }
         // Messages that do not fit are dropped, as if lost in transit.
-        let _ = self.heard.try_send((from, message));
+        let _ = self.inbox.try_send((from, message));
     }
 
     /// Answers a request of another node.
@@ -401,17 +407,17 @@ impl Consensus {
         match kind {
             Kind::Append => {
                 let answer = raft.append_entries(parse(payload)?).await;
-                answer.iter().for_each(|answer| self.election.hear(answer));
+                answer.iter().for_each(|answer| self.election.receive(answer));
                 Ok(json(&answer))
             }
             Kind::Vote => Ok(json(&self.election.vote(&raft, parse(payload)?).await)),
             Kind::Snapshot => {
-                let piece = decode_piece(payload).ok_or("the piece of a snapshot is none")?;
+                let piece = decode_piece(payload).ok_or("a piece of a snapshot is malformed")?;
                 Ok(json(&raft.install_snapshot(piece).await))
             }
-            Kind::Lead => Ok(json(&lead(&raft, &self.abdicates, parse(payload)?).await)),
+            Kind::Lead => Ok(json(&lead(&raft, &self.is_stepping_down, parse(payload)?).await)),
             Kind::Message | Kind::Answer | Kind::Failure | Kind::Ask => {
-                Err("that is no request".into())
+                Err("unknown kind of request".into())
             }
         }
     }
@@ -427,7 +433,7 @@ impl Consensus {
         let mut hint = None;
         let mut others = BTreeSet::new();
         let mut problem =
-            "there is no leader: most nodes are gone, or do not reach each other".to_owned();
+            "there is no leader: most nodes are down or cannot reach each other".to_owned();
         while begun.elapsed() < LEADER_PATIENCE {
             let raft = self.raft().map_err(|error| error.to_string())?;
             let known = raft.metrics().borrow().current_leader;
@@ -436,7 +442,9 @@ impl Consensus {
             }
             // Without a known leader, ask the other nodes in turn: perhaps only this node is unaware of it.
             let answer = match hint.take().or(known.map(NodeId)).or_else(|| others.pop_first()) {
-                Some(id) if id == own => Ok(lead(&raft, &self.abdicates, parse(&bytes)?).await),
+                Some(id) if id == own => {
+                    Ok(lead(&raft, &self.is_stepping_down, parse(&bytes)?).await)
+                }
                 Some(id) => {
                     let asked = self.peers.call(id, Kind::Lead, bytes.clone(), patience).await;
                     asked.and_then(|bytes| parse(&bytes).map_err(CallError::Lost))
@@ -463,10 +471,10 @@ impl Consensus {
             Ok((index, refused)) => {
                 if self.applied(index).await {
                     let refusal = refused.map(|reason| Err(Error::Unavailable(reason)));
-                    self.waiting.tell(ticket, refusal.unwrap_or_else(|| Ok(self.node.cluster())));
+                    self.waiting.report(ticket, refusal.unwrap_or_else(|| Ok(self.node.cluster())));
                 }
             }
-            Err(reason) => self.waiting.tell(ticket, Err(Error::Unavailable(reason))),
+            Err(reason) => self.waiting.report(ticket, Err(Error::Unavailable(reason))),
         }
     }
 
@@ -494,19 +502,19 @@ impl Consensus {
     }
 
     /// Returns true if a majority of the voters, including this node, was heard within this many nanoseconds.
-    pub fn hears_quorum(&self, silence_ns_max: u64) -> bool {
+    pub fn reaches_quorum(&self, silence_ns_max: u64) -> bool {
         let Some(raft) = self.directory.raft() else { return false };
         let membership = Arc::clone(&raft.metrics().borrow().membership_config);
-        let is_heard = |id: u64| {
+        let is_reachable = |id: u64| {
             let silence_ns = self.node.silence_ns(NodeId(id));
             id == self.node.id().0 || silence_ns.is_some_and(|silence| silence <= silence_ns_max)
         };
-        let (mut voters, mut heard) = (0, 0);
+        let (mut voters, mut reached) = (0, 0);
         for id in membership.membership().voter_ids() {
             voters += 1;
-            heard += usize::from(is_heard(id));
+            reached += usize::from(is_reachable(id));
         }
-        heard * 2 > voters
+        reached * 2 > voters
     }
 
     /// Returns the index of the last entry that this node has applied.
@@ -518,11 +526,11 @@ impl Consensus {
 
     /// Removes nodes that a rebalance has emptied, whenever this node leads. Runs on its own thread, because it asks other
     /// nodes.
-    pub fn see_off(self: &Arc<Self>) {
+    pub fn eject_removed_nodes(self: &Arc<Self>) {
         let consensus = Arc::downgrade(self);
         let run = move || {
             while let Some(consensus) = consensus.upgrade() {
-                consensus.see_off_once();
+                consensus.eject_removed_nodes_once();
                 drop(consensus);
                 std::thread::sleep(SEE_OFF_INTERVAL);
             }
@@ -530,7 +538,7 @@ impl Consensus {
         let _ = std::thread::Builder::new().name("farewell".into()).spawn(run);
     }
 
-    fn see_off_once(self: &Arc<Self>) {
+    fn eject_removed_nodes_once(self: &Arc<Self>) {
         let cluster = self.node.cluster();
         let leaving = cluster.nodes.iter();
         let leaving = leaving.filter(|(_, node)| node.membership == Part::Leaving);
@@ -549,7 +557,7 @@ impl Consensus {
 
     /// Announces this node's new address to the others until they know it. Before that, the node does not become a
     /// candidate, because no other node could reach it.
-    pub fn tell_where(self: &Arc<Self>) {
+    pub fn announce_address(self: &Arc<Self>) {
         if self.node.moved().is_none() {
             return;
         }
@@ -558,10 +566,10 @@ impl Consensus {
             raft.runtime_config().elect(false);
         }
         let consensus = Arc::clone(self);
-        let tell = move || {
+        let announce = move || {
             while let Some(change) = consensus.node.moved() {
                 if let Err(error) = consensus.node.change(&change) {
-                    tracing::warn!("the other nodes do not know yet where this one is: {error}");
+                    tracing::warn!("the other nodes do not know the address of this node yet: {error}");
                     std::thread::sleep(TELL_PAUSE);
                 }
                 if let Ok(raft) = consensus.raft() {
@@ -573,9 +581,9 @@ impl Consensus {
             }
         };
         if alone {
-            return tell();
+            return announce();
         }
-        let _ = std::thread::Builder::new().name("moving".into()).spawn(tell);
+        let _ = std::thread::Builder::new().name("moving".into()).spawn(announce);
     }
 }
 
@@ -586,7 +594,7 @@ impl Agreement for Consensus {
         proposal: &Proposal,
         term: Option<u64>,
     ) -> Result<Arc<Cluster>, Error> {
-        self.room.lock().check()?;
+        self.disk_space.lock().check()?;
         let ticketed = Ticketed { ticket: self.node.random(), proposal: proposal.clone(), term };
         let ticket = ticketed.ticket;
         let (told, outcome) = bounded(1);
@@ -631,12 +639,12 @@ impl Agreement for Consensus {
 }
 
 /// Carries out a request as the leader.
-async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Answer {
+async fn lead(raft: &Raft, is_stepping_down: &Arc<AtomicBool>, request: Request) -> Answer {
     if let Request::Change(Voters::Remove(id)) = &request {
         let metrics = raft.metrics().borrow().clone();
         // openraft's leader cannot remove itself: it falls silent, and the caller asks its successor.
         if id.0 == metrics.id && metrics.state == ServerState::Leader {
-            abdicate(raft, Arc::clone(abdicates));
+            step_down(raft, Arc::clone(is_stepping_down));
             return Answer::NotLeader(None);
         }
     }
@@ -646,7 +654,9 @@ async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Ans
             Request::Change(Voters::Add(id, place)) => decided(add_voter(raft, id.0, place).await),
             Request::Change(Voters::Remove(id)) => decided(remove_voter(raft, id.0).await),
             // An answer would make the others follow this node for longer.
-            Request::Position if abdicates.load(Ordering::Relaxed) => Answer::NotLeader(None),
+            Request::Position if is_stepping_down.load(Ordering::Relaxed) => {
+                Answer::NotLeader(None)
+            }
             Request::Position => position(raft).await,
         }
     };
@@ -696,20 +706,20 @@ pub(super) async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
 
 /// Silences a leader that must be removed, so that another node is elected and can remove it: an openraft leader cannot
 /// remove itself. A leader that is not removed after all continues.
-pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
-    fn set(raft: &Raft, abdicates: &AtomicBool, silent: bool) {
-        abdicates.store(silent, Ordering::Relaxed);
+pub(super) fn step_down(raft: &Raft, is_stepping_down: Arc<AtomicBool>) {
+    fn set(raft: &Raft, is_stepping_down: &AtomicBool, silent: bool) {
+        is_stepping_down.store(silent, Ordering::Relaxed);
         raft.runtime_config().heartbeat(!silent);
         raft.runtime_config().elect(!silent);
     }
     let raft = raft.clone();
-    set(&raft, &abdicates, true);
+    set(&raft, &is_stepping_down, true);
     tokio::spawn(async move {
         // A node that has left and joined again may lead.
         let is_over =
             |metrics: &Metrics| metrics.current_leader.is_some_and(|leader| leader != metrics.id);
-        let _ = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads").await;
-        set(&raft, &abdicates, false);
+        let _ = raft.wait(Some(STEP_DOWN_TIMEOUT)).metrics(is_over, "another leads").await;
+        set(&raft, &is_stepping_down, false);
     });
 }
 

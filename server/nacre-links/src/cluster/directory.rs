@@ -20,7 +20,7 @@ pub struct Directory {
     raft: RwLock<Option<Raft>>,
     /// Addresses that connecting nodes have reported. A node that has moved cannot announce its address through the
     /// agreement before the others reach it.
-    told: Mutex<BTreeMap<NodeId, String>>,
+    reported: Mutex<BTreeMap<NodeId, String>>,
     /// The nodes when this one joined. The first state that it receives may be old and lack even the leader that sends
     /// the rest.
     met: Mutex<BTreeMap<NodeId, Place>>,
@@ -33,7 +33,7 @@ impl Directory {
             node: Arc::clone(node),
             key,
             raft: RwLock::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             met: Mutex::default(),
         })
     }
@@ -55,19 +55,19 @@ impl Directory {
 
     /// Replaces the running Raft. Returns the previous one.
     pub fn replace(&self, raft: Option<Raft>) -> Option<Raft> {
-        self.told.lock().clear();
+        self.reported.lock().clear();
         std::mem::replace(&mut *self.raft.write(), raft)
     }
 
     /// Records the nodes of the cluster that this node joins.
-    pub fn meet(&self, cluster: &Cluster) {
+    pub fn set_members(&self, cluster: &Cluster) {
         let places = cluster.nodes.iter().map(|(id, member)| (*id, Place::of(member)));
         *self.met.lock() = places.collect();
     }
 
     /// Records the address that a node reports.
-    pub fn tell(&self, id: NodeId, address: &str) {
-        self.told.lock().insert(id, address.to_owned());
+    pub fn set_address(&self, id: NodeId, address: &str) {
+        self.reported.lock().insert(id, address.to_owned());
     }
 
     /// Returns true if another node of the cluster has the key with this fingerprint.
@@ -81,8 +81,8 @@ impl Directory {
     /// Returns the address and key of a node; `None` if it is not in the cluster.
     pub fn place(&self, id: NodeId) -> Option<Place> {
         let place = self.known(id)?;
-        let told = self.told.lock().get(&id).cloned();
-        Some(Place { address: told.unwrap_or(place.address), ..place })
+        let reported = self.reported.lock().get(&id).cloned();
+        Some(Place { address: reported.unwrap_or(place.address), ..place })
     }
 
     fn known(&self, id: NodeId) -> Option<Place> {

@@ -1,4 +1,4 @@
-//! Election timeout: this node becomes a candidate once it has heard no leader for a while.
+//! Election timeout: this node becomes a candidate once it has received nothing from a leader for a while.
 //!
 //! Raft has its own timeout, but in ticks of 225 ms. Besides, a node that was ever refused because its log was shorter
 //! waits 1.2 s longer from then on: nodes that had once been cut off left the others without a leader for 2.8 s. So the
@@ -32,13 +32,13 @@ pub struct Election {
     wait_ms: (u64, u64),
     random: Box<dyn Fn() -> u64 + Send + Sync>,
     /// True if the node must not lead.
-    abdicates: Arc<AtomicBool>,
+    is_stepping_down: Arc<AtomicBool>,
     times: Mutex<Times>,
 }
 
 struct Times {
     /// The time of the last message of a leader, or of the start.
-    heard: Instant,
+    last_contact: Instant,
     /// The time to become a candidate.
     due: Instant,
 }
@@ -48,18 +48,18 @@ impl Election {
     pub fn new(
         lease: Duration,
         wait_ms: (u64, u64),
-        abdicates: Arc<AtomicBool>,
+        is_stepping_down: Arc<AtomicBool>,
         random: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Election {
         let now = Instant::now();
-        let times = Mutex::new(Times { heard: now, due: now + lease });
-        Election { lease, wait_ms, random: Box::new(random), abdicates, times }
+        let times = Mutex::new(Times { last_contact: now, due: now + lease });
+        Election { lease, wait_ms, random: Box::new(random), is_stepping_down, times }
     }
 
     /// Restarts the timeout.
     pub fn begin(&self) {
-        let heard = Instant::now();
-        *self.times.lock() = Times { heard, due: heard + self.lease + self.wait() };
+        let last_contact = Instant::now();
+        *self.times.lock() = Times { last_contact, due: last_contact + self.lease + self.wait() };
     }
 
     fn wait(&self) -> Duration {
@@ -68,13 +68,13 @@ impl Election {
     }
 
     /// Handles a message of a leader, given this node's answer to it.
-    pub fn hear(&self, answer: &AppendEntriesResponse<u64>) {
+    pub fn receive(&self, answer: &AppendEntriesResponse<u64>) {
         if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
             self.begin();
         }
     }
 
-    /// Answers a candidate. If no leader is heard and the candidate has a shorter log, this node becomes a candidate
+    /// Answers a candidate. If no leader is known and the candidate has a shorter log, this node becomes a candidate
     /// itself.
     ///
     /// # Errors
@@ -86,17 +86,17 @@ impl Election {
     ) -> Result<VoteResponse<u64>, RaftError<u64>> {
         let its_log = request.last_log_id;
         let answer = raft.vote(request).await?;
-        let is_led = self.times.lock().heard.elapsed() <= self.lease;
+        let is_led = self.times.lock().last_contact.elapsed() <= self.lease;
         if answer.vote_granted {
             self.times.lock().due = Instant::now() + self.wait();
-        } else if answer.last_log_id > its_log && !is_led && self.may_stand() {
-            tokio::spawn(stand(raft.clone()));
+        } else if answer.last_log_id > its_log && !is_led && self.may_campaign() {
+            tokio::spawn(campaign(raft.clone()));
         }
         Ok(answer)
     }
 
-    fn may_stand(&self) -> bool {
-        !self.abdicates.load(Ordering::Relaxed)
+    fn may_campaign(&self) -> bool {
+        !self.is_stepping_down.load(Ordering::Relaxed)
     }
 
     /// Becomes a candidate whenever the timeout has passed, until `raft` ends.
@@ -120,7 +120,7 @@ impl Election {
                 times.due = Instant::now() + self.wait();
             }
             let stands = matches!(state, ServerState::Follower | ServerState::Candidate);
-            if stands && due.elapsed() < LATE && self.may_stand() {
+            if stands && due.elapsed() < LATE && self.may_campaign() {
                 raft.trigger().elect().await.ok();
             }
         }
@@ -128,7 +128,7 @@ impl Election {
 }
 
 /// Requests votes until there is a leader.
-async fn stand(raft: Raft) {
+async fn campaign(raft: Raft) {
     for _ in 0..TRIES {
         let before = raft.metrics().borrow().vote;
         if raft.trigger().elect().await.is_err() {

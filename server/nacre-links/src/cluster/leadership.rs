@@ -52,7 +52,7 @@ pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known
         let Some(this) = consensus.upgrade() else { return };
         let (leads, last, _) = seen();
         let confirmed_ns = this.node().now().monotonic_ns;
-        let leads = leads.filter(|_| !this.abdicates.load(Ordering::Relaxed));
+        let leads = leads.filter(|_| !this.is_stepping_down.load(Ordering::Relaxed));
         drop(this);
         tail.see(leads, last);
         let asked =

@@ -214,7 +214,7 @@ async fn check(
     }
     let at = text(HeaderName::from_static(AT));
     if Address::parse(at).is_ok() {
-        consensus.directory().tell(from, at);
+        consensus.directory().set_address(from, at);
     }
     Ok(from)
 }
@@ -250,7 +250,7 @@ async fn serve(
             break;
         }
         if frame.kind == Kind::Message {
-            consensus.heard(from, frame.payload);
+            consensus.receive(from, frame.payload);
             continue;
         }
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { break };

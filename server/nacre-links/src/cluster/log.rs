@@ -9,7 +9,7 @@
 //!
 //! The log is short, because snapshots are frequent, so all of it is also in memory.
 
-use super::room::Room;
+use super::disk_space::DiskSpaceWait;
 use super::types::{Entry, StorageError, Types};
 use nacre_store::{Space, Write};
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -30,7 +30,7 @@ const ENTRY: &[u8] = b"log/";
 #[derive(Clone)]
 pub struct Log {
     space: Arc<dyn Space>,
-    room: Arc<Room>,
+    disk_space: Arc<DiskSpaceWait>,
     held: Arc<Mutex<Held>>,
 }
 
@@ -42,11 +42,11 @@ struct Held {
 }
 
 impl Log {
-    /// Reads the stored log. Later writes wait for `room`.
+    /// Reads the stored log. Later writes wait for `disk_space`.
     ///
     /// # Errors
     /// The error of the disk, or the damaged row.
-    pub fn open(space: Arc<dyn Space>, room: Arc<Room>) -> Result<Log, String> {
+    pub fn open(space: Arc<dyn Space>, disk_space: Arc<DiskSpaceWait>) -> Result<Log, String> {
         let mut held = Held::default();
         for (key, value) in space.load().map_err(|error| error.to_string())? {
             match key.strip_prefix(ENTRY) {
@@ -59,7 +59,7 @@ impl Log {
                 None => {}
             }
         }
-        Ok(Log { space, room, held: Arc::new(Mutex::new(held)) })
+        Ok(Log { space, disk_space, held: Arc::new(Mutex::new(held)) })
     }
 
     /// Stores a vote before a Raft runs that could.
@@ -74,8 +74,8 @@ impl Log {
 
     /// Stores rows on another thread than the one that sends heartbeats.
     async fn store(&self, writes: Vec<Write>) -> Result<(), std::io::Error> {
-        let (space, room) = (Arc::clone(&self.space), Arc::clone(&self.room));
-        let store = move || room.wait(|| Ok(space.apply(&writes, true)?));
+        let (space, disk_space) = (Arc::clone(&self.space), Arc::clone(&self.disk_space));
+        let store = move || disk_space.wait(|| Ok(space.apply(&writes, true)?));
         let stored = tokio::task::spawn_blocking(store).await;
         stored.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
     }

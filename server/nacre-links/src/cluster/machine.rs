@@ -3,7 +3,7 @@
 //! The node stores its state with each entry, so a snapshot only serves to shorten the log and to bring nodes up to
 //! date that lag far behind. It is kept in memory, and taken again after a start.
 
-use super::room::Room;
+use super::disk_space::DiskSpaceWait;
 use super::types::{Decided, Entry, Place, Position, StorageError, Types};
 use crossbeam_channel::Sender;
 use nacre_cluster::{Cluster, Refusal};
@@ -37,14 +37,14 @@ impl Waiting {
     }
 
     /// Reports an outcome to all waiting proposers.
-    pub fn tell_all(&self, outcome: impl Fn() -> Outcome) {
+    pub fn report_to_all(&self, outcome: impl Fn() -> Outcome) {
         for sender in std::mem::take(&mut *self.0.lock()).into_values() {
             let _ = sender.try_send(outcome());
         }
     }
 
     /// Reports an outcome. Only the first report of a ticket counts.
-    pub fn tell(&self, ticket: u64, outcome: Outcome) {
+    pub fn report(&self, ticket: u64, outcome: Outcome) {
         if let Some(sender) = self.0.lock().remove(&ticket) {
             // Fails if the proposer has given up.
             let _ = sender.try_send(outcome);
@@ -59,23 +59,23 @@ type Taken = (SnapshotMeta<u64, Place>, Vec<u8>);
 pub struct Machine {
     node: Arc<Node>,
     waiting: Waiting,
-    room: Arc<Room>,
+    disk_space: Arc<DiskSpaceWait>,
     position: Position,
     snapshot: Arc<Mutex<Option<Taken>>>,
 }
 
 impl Machine {
-    /// Creates the machine at the stored position of `node`. Writes wait for `room`.
+    /// Creates the machine at the stored position of `node`. Writes wait for `disk_space`.
     ///
     /// # Errors
     /// Fails when the stored position cannot be read.
-    pub fn open(node: &Arc<Node>, waiting: Waiting, room: Arc<Room>) -> Result<Machine, String> {
+    pub fn open(node: &Arc<Node>, waiting: Waiting, disk_space: Arc<DiskSpaceWait>) -> Result<Machine, String> {
         let position = match node.position().map_err(|error| error.to_string())? {
             Some(stored) => serde_json::from_slice(&stored)
                 .map_err(|error| format!("the position of the stored state is damaged: {error}"))?,
             None => Position::default(),
         };
-        Ok(Machine { node: Arc::clone(node), waiting, room, position, snapshot: Arc::default() })
+        Ok(Machine { node: Arc::clone(node), waiting, disk_space, position, snapshot: Arc::default() })
     }
 
     /// Applies an entry on a thread that may block, because buckets are opened.
@@ -93,7 +93,7 @@ impl Machine {
             EntryPayload::Blank => None,
         };
         let (node, position) = (Arc::clone(&self.node), self.position.to_bytes());
-        let (waiting, room) = (self.waiting.clone(), Arc::clone(&self.room));
+        let (waiting, disk_space) = (self.waiting.clone(), Arc::clone(&self.disk_space));
         let broken = move |error: &dyn std::fmt::Display| {
             let error = std::io::Error::other(error.to_string());
             StorageError::from(StorageIOError::apply(log_id, &error))
@@ -118,10 +118,10 @@ impl Machine {
                 }
                 Err(_) => return outcome.map(|_| Decided::default()),
             };
-            waiting.tell(ticketed.ticket, outcome);
+            waiting.report(ticketed.ticket, outcome);
             Ok(decided)
         };
-        let applied = tokio::task::spawn_blocking(move || room.wait(apply));
+        let applied = tokio::task::spawn_blocking(move || disk_space.wait(apply));
         applied.await.map_err(|error| broken(&error))?.map_err(|error| broken(&error))
     }
 }
@@ -177,11 +177,11 @@ impl RaftStateMachine<Types> for Machine {
             return Err(broken(&"the snapshot is damaged"));
         };
         let position = Position { log_id: meta.last_log_id, membership, recent };
-        let (node, room, stored) =
-            (Arc::clone(&self.node), Arc::clone(&self.room), position.to_bytes());
+        let (node, disk_space, stored) =
+            (Arc::clone(&self.node), Arc::clone(&self.disk_space), position.to_bytes());
         let installed = tokio::task::spawn_blocking(move || {
             let agreed = unpack(&bytes).map(|(_, agreed)| agreed).unwrap_or_default();
-            match room.wait(|| node.install(agreed, &stored)) {
+            match disk_space.wait(|| node.install(agreed, &stored)) {
                 Err(Error::Effect(error)) => {
                     tracing::error!("changes did not take effect on this node: {error}");
                 }

@@ -149,7 +149,7 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
 
 /// The role of a new node.
 #[derive(Debug)]
-pub struct Seat {
+pub struct NewMember {
     /// Its services.
     pub services: BTreeSet<ServiceName>,
     /// The name of its server group.
@@ -161,9 +161,13 @@ pub struct Seat {
 ///
 /// # Errors
 /// The reason of the failure, as a sentence.
-pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String, String> {
+pub fn add(
+    consensus: &Arc<Consensus>,
+    to: &Other,
+    new_member: NewMember,
+) -> Result<String, String> {
     let Some(_entering) = consensus.entering.try_lock() else {
-        return Err("Another node is just being added.".into());
+        return Err("Another node is being added: try again later.".into());
     };
     let (node, caller) = (consensus.node(), consensus.caller());
     let address = Address::parse(&to.address)?;
@@ -174,7 +178,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
     // Later requests must reach the node that was trusted first.
     to.fingerprint = Some(key);
     let cluster = node.cluster();
-    check_kin(&cluster, node.id(), &newcomer)?;
+    check_not_member(&cluster, node.id(), &newcomer)?;
     check(&cluster, node.now().unix_s().into(), &newcomer)?;
     check_key(&cluster, &newcomer, &key)?;
     let endpoints = Endpoints { host: Some(address.host), ..newcomer.endpoints };
@@ -185,8 +189,8 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
     let member = Member {
         uuid: node.new_uuid(),
         endpoints,
-        group: seat.group,
-        services: seat.services,
+        group: new_member.group,
+        services: new_member.services,
         membership: Membership::Added,
         alternate: newcomer.alternate,
     };
@@ -204,7 +208,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
         return Err(format!("Join completion call failed. {reason}"));
     }
     // The node has just answered, so it counts as healthy at once.
-    node.hear(id, b"");
+    node.receive(id, b"");
     tracing::info!("{id} has joined: {}, with the key {key}", member.endpoints.management());
     Ok(otp_node(&member.endpoints))
 }
@@ -266,7 +270,7 @@ fn ask(caller: Caller<'_>, to: &Login) -> Result<(Candidate, Fingerprint), Strin
 }
 
 /// Refuses a node that is or was in this cluster. `own` is the node that adds it.
-fn check_kin(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(), String> {
+fn check_not_member(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(), String> {
     if newcomer.cluster != cluster.uuid {
         return Ok(());
     }
@@ -275,7 +279,7 @@ fn check_kin(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(),
         Some(id) if id == own => "Joining node to itself is not allowed.",
         Some(_) => "Node is already part of cluster.",
         None => {
-            "The node was removed from this cluster while it was away, and does not know. Stop it, empty its data directory, and start it again."
+            "The node was removed from this cluster while it could not be reached, and still considers itself a member. Stop it, empty its data directory, and start it again."
         }
     };
     Err(format!("Prepare join failed. {problem}"))
@@ -307,7 +311,7 @@ fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(
 /// Checks that the presented key is the node's own and unique.
 fn check_key(cluster: &Cluster, newcomer: &Candidate, key: &Fingerprint) -> Result<(), String> {
     let problem = if newcomer.endpoints.fingerprint != Some(*key) {
-        "Another node answers there: it has not the key that it speaks of."
+        "Another node answers at this address: it does not have the key that it announced."
     } else if cluster.node_with_key(key).is_some() {
         "The node has the key of another one: its data directory is a copy. Remove tls/node-key.pem there, and start it again."
     } else {
@@ -400,7 +404,7 @@ pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
         match asked {
             Ok(answer) if answer.status == 200 => return Ok(answer.body),
             Ok(answer) => tracing::debug!("{address} has no package {digest}: {}", answer.status),
-            Err(error) => tracing::warn!("{address} gives no package: {error}"),
+            Err(error) => tracing::warn!("cannot fetch the package from {address}: {error}"),
         }
     }
     Err(format!("no node that answers has the package {digest}: upload it again"))
@@ -413,19 +417,19 @@ pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
 pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Result<(), String> {
     // This node may be about to leave another cluster. The wait is limited, because two nodes may add each other.
     let Some(_entering) = consensus.entering.try_lock_for(LEAVING_PATIENCE) else {
-        return Err("This node is just adding another one.".into());
+        return Err("This node is adding another node: try again later.".into());
     };
     let given: Engagement =
         serde_json::from_slice(body).map_err(|error| format!("it cannot be read: {error}"))?;
     let Engagement { id, uuid, cluster } = given;
     let own = candidate(consensus);
     check(&cluster, own.unix_seconds, &own)?;
-    let member = cluster.nodes.get(&id).ok_or("the cluster does not have this node")?;
+    let member = cluster.nodes.get(&id).ok_or("the state of the cluster does not contain this node")?;
     if member.uuid != uuid || cluster.secret.is_empty() || !cluster.buckets.is_empty() {
         return Err("the cluster is not complete".into());
     }
     if cluster.node_with_key(key).is_none() {
-        return Err("the node that gives the cluster is not in it".into());
+        return Err("the node that sent the state of the cluster is not in it".into());
     }
     if member.endpoints.fingerprint != Some(consensus.directory().key().fingerprint()) {
         return Err("the cluster knows another key of this node".into());
@@ -510,7 +514,7 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     let told =
         told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, &body, TIMEOUT)));
     if let Err(error) = told {
-        tracing::warn!("{id} does not know that it was removed: {error}");
+        tracing::warn!("cannot inform {id} of its removal: {error}");
     }
     Ok(())
 }
@@ -539,11 +543,11 @@ fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<
 /// between.
 pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<(), String> {
     let Some(_entering) = consensus.entering.try_lock() else {
-        return Err("Another node is just being added.".into());
+        return Err("Another node is being added: try again later.".into());
     };
     let (node, before) = (consensus.node(), consensus.node().cluster());
     if lost.contains(&node.id()) {
-        return Err("This node is to be failed over: ask one that is left.".into());
+        return Err("This node is one of those to fail over: send the request to a node that stays.".into());
     }
     let is_left = |id: &&NodeId| !lost.contains(*id) && **id != node.id();
     let left: Result<Vec<(NodeId, Login)>, String> = before
@@ -561,11 +565,11 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
             format!("{address} does not answer: fail it over too, or bring it back. {reason}")
         })?;
         if known.applied > own.applied {
-            return Err(format!("{address} knows of later decisions than this node: ask it"));
+            return Err(format!("{address} has newer settings of the cluster than this node: send the request to it"));
         }
     }
     let secret = node.new_secret();
-    tracing::warn!("going on without {lost:?}: what only they had is lost");
+    tracing::warn!("continuing without {lost:?}: what only they had is lost");
     consensus.regroup(secret.clone(), true)?;
     let told = serde_json::to_vec(&secret).map_err(|error| error.to_string())?;
     for (id, other) in &left {
@@ -573,7 +577,7 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
         if answer.status != 200 {
             let reason = String::from_utf8_lossy(&answer.body);
             let (address, status) = (&other.address, answer.status);
-            return Err(format!("{address} does not go on: {status}: {reason}"));
+            return Err(format!("{address} cannot continue: {status}: {reason}"));
         }
         let member = before.nodes.get(id).ok_or("it was there before")?;
         consensus.change_voters(Voters::Add(*id, Place::of(member)))?;
@@ -591,8 +595,8 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
 pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let secret =
-        serde_json::from_slice(body).map_err(|error| format!("it is no secret: {error}"))?;
-    tracing::warn!("going on without most of the other nodes, as one of those that are left says");
+        serde_json::from_slice(body).map_err(|error| format!("the secret is malformed: {error}"))?;
+    tracing::warn!("continuing without most of the other nodes, at the request of a node that stays");
     consensus.regroup(secret, false)
 }
 
@@ -603,7 +607,7 @@ pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> 
 pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let named =
-        serde_json::from_slice(body).map_err(|error| format!("it is no number: {error}"))?;
+        serde_json::from_slice(body).map_err(|error| format!("it is not a number: {error}"))?;
     if consensus.node().id() != named {
         return Err(UNKNOWN.into());
     }
@@ -619,6 +623,6 @@ pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
 pub fn reset(consensus: &Arc<Consensus>) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let (id, uuid, cluster) = consensus.node().new_cluster();
-    tracing::info!("begins again as a new node, without what it had");
+    tracing::info!("starting again as a new node, without its previous data");
     consensus.enter(id, uuid, cluster)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Node::change ─► Consensus::propose ─► leader ─► Log (synced, on most nodes) ─► Machine ─► Node::apply, on each node
-//! Platform::send ─► Peers ─► link ─► Node::hear
+//! Platform::send ─► Peers ─► link ─► Node::receive
 //! POST /controller/addNode ─► membership::add ─► the new node receives the state ─► learner ─► voter
 //! ```
 //!
@@ -22,7 +22,7 @@ pub mod membership;
 mod network;
 mod peers;
 pub mod request;
-mod room;
+mod disk_space;
 mod types;
 
 #[cfg(test)]

@@ -27,20 +27,20 @@ type Failure<E> = RPCError<u64, Place, RaftError<u64, E>>;
 pub struct Network(pub Arc<Peers>);
 
 /// Raft's connection to one node.
-pub struct Way {
+pub struct PeerNetwork {
     peers: Arc<Peers>,
     to: u64,
 }
 
 impl RaftNetworkFactory<Types> for Network {
-    type Network = Way;
+    type Network = PeerNetwork;
 
-    async fn new_client(&mut self, to: u64, _: &Place) -> Way {
-        Way { peers: Arc::clone(&self.0), to }
+    async fn new_client(&mut self, to: u64, _: &Place) -> PeerNetwork {
+        PeerNetwork { peers: Arc::clone(&self.0), to }
     }
 }
 
-impl Way {
+impl PeerNetwork {
     async fn call<T, E>(
         &self,
         kind: Kind,
@@ -82,7 +82,7 @@ pub fn decode_piece(payload: &[u8]) -> Option<InstallSnapshotRequest<Types>> {
     Some(request)
 }
 
-impl RaftNetwork<Types> for Way {
+impl RaftNetwork<Types> for PeerNetwork {
     async fn append_entries(
         &mut self,
         request: AppendEntriesRequest<Types>,

@@ -77,7 +77,7 @@ impl Peers {
         let (directory, links) = (Arc::clone(directory), Mutex::default());
         let peers = Peers { directory, lane, runtime, links, dropped: AtomicU64::new(0) };
         let peers = Arc::new(peers);
-        peers.runtime.spawn(say_that_we_are_there(Arc::clone(&peers)));
+        peers.runtime.spawn(send_heartbeats(Arc::clone(&peers)));
         peers
     }
 
@@ -97,7 +97,7 @@ impl Peers {
     }
 
     /// Closes the links to nodes that have left.
-    fn tidy(&self) {
+    fn close_obsolete_links(&self) {
         let others = self.directory.others();
         self.links.lock().retain(|id, link| {
             let stays = others.contains(id);
@@ -121,7 +121,7 @@ impl Peers {
         let (directory, nudge) = (Arc::clone(&self.directory), Arc::<Notify>::default());
         let retry = Retry::new(Arc::clone(&nudge));
         let task =
-            self.runtime.spawn(keep_up(directory, (to, self.lane), queues, connecting, retry));
+            self.runtime.spawn(maintain_connection(directory, (to, self.lane), queues, connecting, retry));
         Link { calls, messages, connected, nudge, task: task.abort_handle() }
     }
 
@@ -141,24 +141,24 @@ impl Peers {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {
                 tracing::warn!(
-                    "{dropped} messages to other nodes were dropped by now: too many wait"
+                    "{dropped} messages to other nodes were dropped so far: too many wait"
                 );
             }
         }
     }
 
-    /// Sends a question. `told` receives the answer.
+    /// Sends a question. `on_reply` receives the answer.
     pub fn ask(
         self: &Arc<Self>,
         to: NodeId,
         question: Vec<u8>,
         patience: Duration,
-        told: ReplyCallback,
+        on_reply: ReplyCallback,
     ) {
         let peers = Arc::clone(self);
         self.runtime.spawn(async move {
             let answered = peers.call(to, Kind::Ask, question, patience).await;
-            told(answered.map_err(|error| match error {
+            on_reply(answered.map_err(|error| match error {
                 CallError::NotSent(why) => PeerError::NotAsked(why),
                 CallError::Lost(why) => PeerError::Lost(why),
             }));
@@ -196,11 +196,11 @@ impl Peers {
     }
 }
 
-async fn say_that_we_are_there(peers: Arc<Peers>) {
+async fn send_heartbeats(peers: Arc<Peers>) {
     let mut ticks = tokio::time::interval(SIGN_OF_LIFE);
     loop {
         ticks.tick().await;
-        peers.tidy();
+        peers.close_obsolete_links();
         for id in peers.directory.others() {
             // One queued sign of life is enough.
             let idle = |link: &Link| link.messages.capacity() == MESSAGES_MAX;
@@ -224,14 +224,14 @@ impl Retry {
     }
 
     /// Resets the pause after a successful connection.
-    fn begin_anew(&mut self) {
+    fn reset(&mut self) {
         self.pause = PAUSE.0;
     }
 
     /// Waits for the current pause, which grows, unless a nudge has arrived since the last wait.
     async fn wait(&mut self) {
         match timeout(self.pause, self.nudge.notified()).await {
-            Ok(()) => self.begin_anew(),
+            Ok(()) => self.reset(),
             Err(_) => self.pause = (self.pause * 2).min(PAUSE.1),
         }
     }
@@ -243,30 +243,30 @@ struct Queues {
 }
 
 /// Maintains the connection to a node while the link exists.
-async fn keep_up(
+async fn maintain_connection(
     directory: Arc<Directory>,
     (to, lane): (NodeId, Lane),
     mut queues: Queues,
     connected: watch::Sender<bool>,
     mut retry: Retry,
 ) {
-    let mut said = String::new();
+    let mut last_error = String::new();
     loop {
         let made = timeout(CONNECT_TIMEOUT, link::connect(&directory, to, lane)).await;
         match made.unwrap_or_else(|_| Err("there is no answer".into())) {
             Ok(stream) => {
                 tracing::debug!("connected to {to}");
-                retry.begin_anew();
-                said.clear();
+                retry.reset();
+                last_error.clear();
                 connected.send_replace(true);
                 let broken = converse(stream, &mut queues).await;
                 connected.send_replace(false);
                 tracing::debug!("the connection to {to} broke: {broken}");
             }
             Err(reason) => {
-                if said != reason {
+                if last_error != reason {
                     tracing::warn!("cannot reach {to}: {reason}");
-                    said = reason;
+                    last_error = reason;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Tests Raft's store with openraft's test suite, and leaders that must be removed or that join another cluster.
 
-use super::consensus::{Consensus, abdicate, add_voter};
+use super::consensus::{Consensus, add_voter, step_down};
 use super::election::Election;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
@@ -74,7 +74,7 @@ async fn what_a_leader_has_decided_counts_in_its_term_only() {
     let decided = machine.apply(entries).await.unwrap();
     let refused: Vec<Option<&str>> =
         decided.iter().map(|decided| decided.refused.as_deref()).collect();
-    assert_eq!(refused, [Some("another node leads by now"), None, None]);
+    assert_eq!(refused, [Some("another node has become the leader"), None, None]);
     let (applied, _) = machine.applied_state().await.unwrap();
     assert_eq!(applied.map(|log_id| log_id.index), Some(3));
 }
@@ -117,7 +117,7 @@ impl RaftNetwork<Types> for Across {
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
         let (raft, election) = self.0.raft(self.1)?;
         let answer = raft.append_entries(request).await.map_err(|_| nobody())?;
-        election.hear(&answer);
+        election.receive(&answer);
         Ok(answer)
     }
 
@@ -246,12 +246,12 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
         openraft::Raft::new(1, config, Across(Arc::default(), 1), log, machine).await.unwrap();
     raft.initialize(BTreeMap::from([(1, Place::default())])).await.unwrap();
     raft.wait(PATIENCE).current_leader(1, "it leads").await.unwrap();
-    let abdicates = Arc::new(AtomicBool::new(false));
-    abdicate(&raft, Arc::clone(&abdicates));
-    assert!(abdicates.load(Ordering::Relaxed));
+    let is_stepping_down = Arc::new(AtomicBool::new(false));
+    step_down(&raft, Arc::clone(&is_stepping_down));
+    assert!(is_stepping_down.load(Ordering::Relaxed));
     raft.shutdown().await.unwrap();
     let until_over = async {
-        while abdicates.load(Ordering::Relaxed) {
+        while is_stepping_down.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -261,7 +261,7 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
 
 /// Both clusters count terms from 1: messages as the leader of one could be mistaken for those of the other's leader.
 #[test]
-fn who_enters_a_cluster_leads_no_more() {
+fn a_node_that_enters_a_cluster_no_longer_leads() {
     let folder = tempfile::tempdir().unwrap();
     let (platform, node) = open(folder.path()).unwrap();
     let threads =

@@ -81,7 +81,7 @@ mod tests {
     use nacre_types::{Document, Meta};
 
     #[test]
-    fn pieces_are_what_goes_out_from_any_byte_on() {
+    fn pieces_continue_the_output_from_any_byte() {
         let body = |at, body: &[u8]| {
             let document = Document::new(Meta::default(), b"\0k", body);
             ZeroCopyBody { at, document }

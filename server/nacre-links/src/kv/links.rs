@@ -71,9 +71,9 @@ impl Links {
                     Ok(stream) => {
                         let begun = Instant::now();
                         let end = talk(stream, &mut *link, &wakeup, &now).await;
-                        tracing::debug!("a connection for copies has ended: {end}");
+                        tracing::debug!("a replication connection has ended: {end}");
                         if let Some(reason) = refusals.note(end, begun.elapsed()) {
-                            tracing::warn!("what another node says cannot be followed: {reason}");
+                            tracing::warn!("cannot follow another node: {reason}");
                         }
                         link.lost();
                     }
@@ -117,7 +117,7 @@ enum End {
 struct Refusals {
     count: u32,
     /// The last logged reason.
-    said: String,
+    last_error: String,
 }
 
 impl Refusals {
@@ -129,7 +129,7 @@ impl Refusals {
             self.count = 0;
         }
         if lived > pause_after(DOUBLINGS_MAX + 1) {
-            self.said.clear();
+            self.last_error.clear();
         }
         match end {
             End::Lost(_) => {
@@ -138,9 +138,9 @@ impl Refusals {
             }
             End::Contradicted(reason) => {
                 self.count += 1;
-                let is_news = self.said != reason;
-                self.said = reason;
-                is_news.then_some(&self.said)
+                let is_news = self.last_error != reason;
+                self.last_error = reason;
+                is_news.then_some(&self.last_error)
             }
         }
     }
@@ -180,7 +180,7 @@ async fn talk(
         if link.is_over() {
             return End::Lost("it is not needed any more".into());
         }
-        let look_again = link.look(&mut out, now()).unwrap_or(Duration::from_secs(3600));
+        let poll_again = link.poll(&mut out, now()).unwrap_or(Duration::from_secs(3600));
         tokio::select! {
             read = reader.read_buf(&mut input) => match read {
                 Ok(0) => return End::Lost("the peer has closed it".into()),
@@ -198,7 +198,7 @@ async fn talk(
                 Err(error) => return End::Lost(error.to_string()),
             },
             () = wakeup.0.notified() => {}
-            () = tokio::time::sleep(look_again) => {}
+            () = tokio::time::sleep(poll_again) => {}
         }
         input.reserve(READ_BYTES);
     }
@@ -231,7 +231,7 @@ mod tests {
             Ok(input.len())
         }
 
-        fn look(&mut self, _: &mut Vec<u8>, _: Now) -> Option<Duration> {
+        fn poll(&mut self, _: &mut Vec<u8>, _: Now) -> Option<Duration> {
             None
         }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_again_and_again_asks_less_and_less_often() {
+    fn a_repeatedly_refused_connection_retries_less_and_less_often() {
         let mut refusals = Refusals::default();
         let tries = (0..9).map(|_| {
             let is_news = refusals.note(refused(), Duration::from_millis(5)).is_some();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_welcome_for_a_while_asks_again_soon_and_says_why_not() {
+    fn a_connection_that_lasted_retries_soon_and_reports_its_failure() {
         let mut refusals = Refusals::default();
         for _ in 0..9 {
             refusals.note(refused(), Duration::ZERO);

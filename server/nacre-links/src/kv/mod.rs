@@ -64,11 +64,11 @@ impl Door {
     }
 
     /// Counts and logs a refused node. A removed node retries repeatedly, so only some refusals are logged.
-    fn turn_away(&self, from: SocketAddr) {
+    fn count_refused(&self, from: SocketAddr) {
         let strangers = self.strangers.fetch_add(1, Ordering::Relaxed) + 1;
         if strangers.is_power_of_two() {
             tracing::warn!(
-                "closed the connection of {from}: it is no node of this cluster; {strangers} such by now"
+                "closed the connection of {from}: it is not a node of this cluster ({strangers} so far)"
             );
         }
     }
@@ -92,7 +92,7 @@ struct Accepted {
 }
 
 /// Passes a connection to the next thread in turn.
-type Deal = Box<dyn FnMut(Accepted) + Send>;
+type Distribute = Box<dyn FnMut(Accepted) + Send>;
 
 /// Serves `ports` with `threads` threads for each kind of connection, until the process ends. Uses io_uring if requested
 /// and available.
@@ -110,14 +110,14 @@ pub fn serve(
         tracing::info!("keys are served without io_uring");
     }
     for port in ports {
-        let deal = if rings && !port.encrypted {
+        let distribute = if rings && !port.encrypted {
             ring::serve(door, threads)?
         } else {
             stream::serve(door, threads)?
         };
         let connections = Arc::clone(&door.connections);
         let thread = std::thread::Builder::new().name("accept".into());
-        thread.spawn(move || accept(&port, &connections, deal))?;
+        thread.spawn(move || accept(&port, &connections, distribute))?;
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ fn avoid_huge_pages(room: &mut [std::mem::MaybeUninit<u8>]) {
 #[cfg(not(target_os = "linux"))]
 fn avoid_huge_pages(_room: &mut [std::mem::MaybeUninit<u8>]) {}
 
-fn accept(port: &Port, connections: &Arc<Connections>, mut deal: Deal) {
+fn accept(port: &Port, connections: &Arc<Connections>, mut distribute: Distribute) {
     depend_on_this_thread();
     let encrypted = port.encrypted;
     loop {
@@ -168,7 +168,7 @@ fn accept(port: &Port, connections: &Arc<Connections>, mut deal: Deal) {
                 // Answers are sent once for all requests that were read together; Nagle's algorithm would only delay
                 // them.
                 let _ = stream.set_nodelay(true);
-                deal(Accepted { stream, from, encrypted, permit });
+                distribute(Accepted { stream, from, encrypted, permit });
             }
             Err(error) => {
                 // Most likely the process is out of file descriptors: wait for other connections to close.

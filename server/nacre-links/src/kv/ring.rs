@@ -14,7 +14,7 @@
 use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
 use super::{
-    Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
+    Accepted, BUFFER_BYTES_KEPT, Distribute, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
     STUCK_TIMEOUT, reserve_piece,
 };
 use crate::STACK_BYTES;
@@ -58,7 +58,7 @@ enum Kind {
     Fill,
     Skip,
     Send,
-    Letter,
+    Mailbox,
     Tick,
 }
 
@@ -73,22 +73,22 @@ impl Kind {
             1 => Kind::Fill,
             2 => Kind::Skip,
             3 => Kind::Send,
-            4 => Kind::Letter,
+            4 => Kind::Mailbox,
             _ => Kind::Tick,
         };
         (kind, (tag & ((1 << 56) - 1)) as usize)
     }
 }
 
-/// Letters to a thread, and the bell that wakes it.
+/// Messages to a thread, and the eventfd that wakes it.
 struct Mailbox {
-    letters: Mutex<Vec<Letter>>,
-    /// True if the bell was rung since the thread last took its letters.
-    rung: AtomicBool,
-    bell: File,
+    messages: Mutex<Vec<MailboxMessage>>,
+    /// True if the eventfd was written since the thread last took its messages.
+    is_signalled: AtomicBool,
+    eventfd: File,
 }
 
-enum Letter {
+enum MailboxMessage {
     Accepted(Accepted),
     /// Wakes the connection with this number and unique name.
     Wake(usize, u64),
@@ -97,40 +97,40 @@ enum Letter {
 impl Mailbox {
     fn new() -> io::Result<Mailbox> {
         // SAFETY: takes numbers only.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if bell < 0 {
+        let eventfd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if eventfd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and has no other owner.
-        let bell = unsafe { File::from_raw_fd(bell) };
-        Ok(Mailbox { letters: Mutex::default(), rung: AtomicBool::new(false), bell })
+        let eventfd = unsafe { File::from_raw_fd(eventfd) };
+        Ok(Mailbox { messages: Mutex::default(), is_signalled: AtomicBool::new(false), eventfd })
     }
 
-    fn post(&self, letter: Letter) {
-        self.letters.lock().push(letter);
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            // Fails only if the counter overflows, in which case the bell is ringing anyway.
-            let _ = (&self.bell).write(&1u64.to_ne_bytes());
+    fn post(&self, message: MailboxMessage) {
+        self.messages.lock().push(message);
+        if !self.is_signalled.swap(true, Ordering::AcqRel) {
+            // Fails only if the counter overflows, in which case the descriptor is readable anyway.
+            let _ = (&self.eventfd).write(&1u64.to_ne_bytes());
         }
     }
 
-    fn take(&self) -> Vec<Letter> {
-        self.rung.store(false, Ordering::Release);
-        std::mem::take(&mut self.letters.lock())
+    fn take(&self) -> Vec<MailboxMessage> {
+        self.is_signalled.store(false, Ordering::Release);
+        std::mem::take(&mut self.messages.lock())
     }
 }
 
 /// Wakes one connection.
-struct Bell {
+struct ConnectionWaker {
     mailbox: Arc<Mailbox>,
     connection: usize,
     /// Unique, unlike the number, which is reused.
     name: u64,
 }
 
-impl Waiter for Bell {
+impl Waiter for ConnectionWaker {
     fn wake(&self) {
-        self.mailbox.post(Letter::Wake(self.connection, self.name));
+        self.mailbox.post(MailboxMessage::Wake(self.connection, self.name));
     }
 }
 
@@ -149,7 +149,7 @@ fn new_ring(entries: u32) -> io::Result<IoUring> {
 }
 
 /// Starts the threads.
-pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Deal> {
+pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Distribute> {
     let mut mailboxes = Vec::new();
     for index in 0..threads {
         let mailbox = Arc::new(Mailbox::new()?);
@@ -167,7 +167,7 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Deal> {
     }
     let mut turn = 0;
     Ok(Box::new(move |accepted| {
-        mailboxes[turn % mailboxes.len()].post(Letter::Accepted(accepted));
+        mailboxes[turn % mailboxes.len()].post(MailboxMessage::Accepted(accepted));
         turn += 1;
     }))
 }
@@ -286,7 +286,7 @@ impl Connection {
     fn receive(&mut self, bytes: &[u8], now: Now) {
         if !self.takes_requests() || !self.rest.is_empty() {
             self.rest.extend_from_slice(bytes);
-            return self.go_on(now);
+            return self.advance(now);
         }
         let receive = |session: &mut Session, out: &mut _| session.receive(bytes, out, now);
         let (consumed, next) = self.output.add(&mut self.session, receive);
@@ -310,16 +310,16 @@ impl Connection {
         if self.receiving
             && self.half_since.is_some_and(|since| has_passed(since, HALF_FRAME_TIMEOUT))
         {
-            return Some(format!("the rest of a message has not come for {HALF_FRAME_TIMEOUT:?}"));
+            return Some(format!("the rest of a message did not arrive within {HALF_FRAME_TIMEOUT:?}"));
         }
         if self.stuck_since.is_some_and(|since| has_passed(since, STUCK_TIMEOUT)) {
             return Some(format!(
-                "answers that were not taken for {STUCK_TIMEOUT:?} fill the memory"
+                "answers that the client has not read for {STUCK_TIMEOUT:?} fill the memory"
             ));
         }
         let has_logged_in = self.session.is_logged_in();
         (!has_logged_in && has_passed(self.opened.monotonic_ns, LOGIN_TIMEOUT))
-            .then(|| format!("nobody has logged in for {LOGIN_TIMEOUT:?}"))
+            .then(|| format!("no login within {LOGIN_TIMEOUT:?}"))
     }
 
     /// Charges the answers that the connection holds.
@@ -331,7 +331,7 @@ impl Connection {
     }
 
     /// Makes all progress that is possible now.
-    fn go_on(&mut self, now: Now) {
+    fn advance(&mut self, now: Now) {
         if let Some(reason) = self.session.cut() {
             self.next = Next::Close(Some(reason.into()));
             // Also aborts a write that the client does not read.
@@ -394,7 +394,7 @@ struct Thread {
     /// Connections to handle at the end of the round.
     list: Vec<usize>,
     spare: Vec<Vec<u8>>,
-    letter: Box<[u8; 8]>,
+    eventfd_count: Box<[u8; 8]>,
     tick: Box<Timespec>,
 }
 
@@ -411,13 +411,13 @@ impl Thread {
             names: 0,
             list: Vec::new(),
             spare: Vec::new(),
-            letter: Box::default(),
+            eventfd_count: Box::default(),
             tick: Box::new(Timespec::from(TICK)),
         })
     }
 
     fn run(&mut self) -> io::Result<()> {
-        self.wait_for_letters()?;
+        self.wait_for_mailbox()?;
         self.wait_for_tick()?;
         let mut happened: Vec<(u64, i32, u32)> = Vec::new();
         loop {
@@ -435,14 +435,14 @@ impl Thread {
                     (Kind::Fill, index) => self.filled(index, result, flags),
                     (Kind::Skip, index) => self.skipped(index, result),
                     (Kind::Send, index) => self.sent(index, result),
-                    (Kind::Letter, _) => {
-                        for letter in self.mailbox.take() {
-                            self.read(letter, now);
+                    (Kind::Mailbox, _) => {
+                        for message in self.mailbox.take() {
+                            self.read(message, now);
                         }
-                        self.wait_for_letters()?;
+                        self.wait_for_mailbox()?;
                     }
                     (Kind::Tick, _) => {
-                        self.show_out(now);
+                        self.close_timed_out(now);
                         self.wait_for_tick()?;
                     }
                 }
@@ -466,10 +466,14 @@ impl Thread {
         }
     }
 
-    fn wait_for_letters(&mut self) -> io::Result<()> {
-        let bell = Fd(self.mailbox.bell.as_raw_fd());
-        let entry = opcode::Read::new(bell, self.letter.as_mut_ptr(), self.letter.len() as u32);
-        self.push(&entry.build().user_data(Kind::Letter.tag(0)))
+    fn wait_for_mailbox(&mut self) -> io::Result<()> {
+        let eventfd = Fd(self.mailbox.eventfd.as_raw_fd());
+        let entry = opcode::Read::new(
+            eventfd,
+            self.eventfd_count.as_mut_ptr(),
+            self.eventfd_count.len() as u32,
+        );
+        self.push(&entry.build().user_data(Kind::Mailbox.tag(0)))
     }
 
     fn wait_for_tick(&mut self) -> io::Result<()> {
@@ -485,10 +489,10 @@ impl Thread {
         }
     }
 
-    fn read(&mut self, letter: Letter, now: Now) {
-        match letter {
-            Letter::Accepted(accepted) => self.open(accepted, now),
-            Letter::Wake(index, name) => {
+    fn read(&mut self, message: MailboxMessage, now: Now) {
+        match message {
+            MailboxMessage::Accepted(accepted) => self.open(accepted, now),
+            MailboxMessage::Wake(index, name) => {
                 if self.connections.get(index).is_some_and(|known| known.name == name) {
                     self.list(index);
                 }
@@ -500,11 +504,12 @@ impl Thread {
         self.names += 1;
         let entry = self.connections.vacant_entry();
         let (connection, name) = (entry.key(), self.names);
-        let bell = Arc::new(Bell { mailbox: Arc::clone(&self.mailbox), connection, name });
-        let woken = Arc::clone(&bell);
+        let waker =
+            Arc::new(ConnectionWaker { mailbox: Arc::clone(&self.mailbox), connection, name });
+        let woken = Arc::clone(&waker);
         accepted.permit.wake_when_closed(move || woken.wake());
         let peer = self.door.peer(accepted.from, false, Shown::default());
-        let mut session = Session::new(Arc::clone(&self.door.node) as _, peer, bell);
+        let mut session = Session::new(Arc::clone(&self.door.node) as _, peer, waker);
         session.enable_zero_copy();
         entry.insert(Connection {
             stream: accepted.stream,
@@ -609,7 +614,7 @@ impl Thread {
     fn look_at(&mut self, index: usize, now: Now) -> io::Result<()> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         connection.listed = false;
-        connection.go_on(now);
+        connection.advance(now);
         if connection.session.is_logged_in() {
             connection.permit.admit();
         }
@@ -665,7 +670,7 @@ impl Thread {
     }
 
     /// Closes connections whose clients have exceeded a timeout.
-    fn show_out(&mut self, now: Now) {
+    fn close_timed_out(&mut self, now: Now) {
         let mut late = Vec::new();
         for (index, connection) in &mut self.connections {
             if let Some(reason) = connection.is_late(now) {

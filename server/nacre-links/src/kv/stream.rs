@@ -5,7 +5,7 @@
 //! output buffer only while they send.
 
 use super::{
-    Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
+    Accepted, BUFFER_BYTES_KEPT, Distribute, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
     STUCK_TIMEOUT, reserve_piece,
 };
 use crate::STACK_BYTES;
@@ -34,16 +34,16 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wakes one connection.
 #[derive(Default)]
-pub(super) struct Bell(Notify);
+pub(super) struct ConnectionWaker(Notify);
 
-impl Waiter for Bell {
+impl Waiter for ConnectionWaker {
     fn wake(&self) {
         self.0.notify_one();
     }
 }
 
 /// Starts the threads.
-pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Deal> {
+pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Distribute> {
     let mut senders = Vec::new();
     for index in 0..threads {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -81,17 +81,17 @@ async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepte
 
 /// Encrypts a connection if its port requires it, and handles it to its end.
 async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
-    let bell = Arc::new(Bell::default());
+    let waker = Arc::new(ConnectionWaker::default());
     let Accepted { stream, from, encrypted, permit } = accepted;
     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
     let Ok(stream) = stream else { return Ok(()) };
     let session = |peer| {
-        let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
+        let waiter: Arc<dyn Waiter> = Arc::clone(&waker) as _;
         Session::new(Arc::clone(&door.node) as _, peer, waiter)
     };
     if !encrypted {
         let peer = door.peer(from, encrypted, Shown::default());
-        return connection(session(peer), stream, buffers, &bell, &permit).await;
+        return connection(session(peer), stream, buffers, &waker, &permit).await;
     }
     let (stream, shown) = tokio::select! {
         accepted = door.tls.accept(stream, Some(Purpose::Copies)) => accepted?,
@@ -99,16 +99,16 @@ async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(
     };
     let Some(key) = shown.key else {
         let session = session(door.peer(from, encrypted, shown));
-        return connection(session, stream, buffers, &bell, &permit).await;
+        return connection(session, stream, buffers, &waker, &permit).await;
     };
     let peer = door.peer(from, encrypted, shown);
     if !peer.is_node {
-        door.turn_away(from);
+        door.count_refused(from);
         return Ok(());
     }
     permit.admit();
     tokio::select! {
-        ended = connection(session(peer), stream, buffers, &bell, &permit) => ended,
+        ended = connection(session(peer), stream, buffers, &waker, &permit) => ended,
         () = removal(door, &key) => Err("the node was removed from the cluster".into()),
     }
 }
@@ -167,7 +167,7 @@ impl Buffers {
 }
 
 fn rest_is_late() -> String {
-    format!("the rest of a message has not come for {HALF_FRAME_TIMEOUT:?}")
+    format!("the rest of a message did not arrive within {HALF_FRAME_TIMEOUT:?}")
 }
 
 /// Handles one connection to its end. The error is the reason why the server closed it.
@@ -175,7 +175,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut session: Session,
     mut stream: S,
     buffers: &Buffers,
-    bell: &Bell,
+    waker: &ConnectionWaker,
     permit: &Permit,
 ) -> Result<(), String> {
     // Unhandled bytes: part of a frame, or frames behind parked requests.
@@ -192,7 +192,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
             Next::Close(reason) => return reason.map_or(Ok(()), Err),
             Next::Flush => next = receive(&mut session, &mut rest, &mut output, &mut half),
             Next::Wait => {
-                ready(&session, bell).await;
+                ready(&session, waker).await;
                 next = session.resume(&mut output, session.now());
                 if matches!(next, Next::More) {
                     next = receive(&mut session, &mut rest, &mut output, &mut half);
@@ -211,10 +211,10 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         Some(length) => length,
                         None => return Ok(()),
                     },
-                    () = ready(&session, bell), if session.may_speak_first() => 0,
+                    () = ready(&session, waker), if session.may_speak_first() => 0,
                     () = permit.closed() => return Ok(()),
                     () = &mut login_deadline, if !session.is_logged_in() => {
-                        return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
+                        return Err(format!("no login within {LOGIN_TIMEOUT:?}"));
                     }
                     () = until(deadline) => return Err(rest_is_late()),
                 };
@@ -258,14 +258,14 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                 sent = send => if sent.is_err() {
                     return Ok(());
                 },
-                reason = cut(&session, bell) => return Err(reason.into()),
+                reason = cut(&session, waker) => return Err(reason.into()),
                 () = permit.closed() => return Ok(()),
                 () = until(deadline) => {
                     let limit = STUCK_TIMEOUT;
-                    return Err(format!("answers that were not taken for {limit:?} fill the memory"));
+                    return Err(format!("answers that the client has not read for {limit:?} fill the memory"));
                 }
                 () = &mut login_deadline, if !session.is_logged_in() => {
-                    return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
+                    return Err(format!("no login within {LOGIN_TIMEOUT:?}"));
                 }
             }
         }
@@ -296,8 +296,8 @@ impl Half {
             self.known = None;
             return None;
         }
-        let goes_on = self.known.is_none_or(|(known, _)| held >= known + PIECE_BYTES);
-        if goes_on {
+        let has_grown = self.known.is_none_or(|(known, _)| held >= known + PIECE_BYTES);
+        if has_grown {
             self.known = Some((held, Instant::now() + HALF_FRAME_TIMEOUT));
         }
         self.known.map(|(_, deadline)| deadline)
@@ -343,19 +343,19 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// Completes when the session can send without input, or must end.
-async fn ready(session: &Session, bell: &Bell) {
+async fn ready(session: &Session, waker: &ConnectionWaker) {
     while !session.is_ready() && session.cut().is_none() {
-        bell.0.notified().await;
+        waker.0.notified().await;
     }
 }
 
 /// Completes when the connection must end at once. Returns the reason.
-async fn cut(session: &Session, bell: &Bell) -> &'static str {
+async fn cut(session: &Session, waker: &ConnectionWaker) -> &'static str {
     loop {
         if let Some(reason) = session.cut() {
             return reason;
         }
-        bell.0.notified().await;
+        waker.0.notified().await;
     }
 }
 
@@ -412,9 +412,9 @@ mod tests {
             vec![Arc::new(NodeService)],
         )
         .unwrap();
-        let bell = Arc::new(Bell::default());
+        let waker = Arc::new(ConnectionWaker::default());
         let peer = Peer { confidential: true, ..Peer::default() };
-        let session = Session::new(node, peer, Arc::clone(&bell) as _);
+        let session = Session::new(node, peer, Arc::clone(&waker) as _);
         let (far, near) = tokio::io::duplex(1024);
         let client = client(far);
         let served = tokio::task::LocalSet::new();
@@ -423,7 +423,7 @@ mod tests {
             let buffers = Buffers::default();
             let connections = Connections::new(Limits::of_descriptors(1024));
             let permit = connections.enter(IpAddr::from([127, 0, 0, 1]), 1).unwrap();
-            let served = connection(session, near, &buffers, &bell, &permit);
+            let served = connection(session, near, &buffers, &waker, &permit);
             let ended = tokio::time::timeout(2 * LOGIN_TIMEOUT, served).await;
             client.abort();
             ended.expect("it is closed")
@@ -442,7 +442,7 @@ mod tests {
             }
             std::future::pending().await
         });
-        assert!(reason.await.contains("nobody has logged in"));
+        assert!(reason.await.contains("no login within"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -451,6 +451,6 @@ mod tests {
             let _ = client.write_all(&bare(0x0a).repeat(1000)).await;
             std::future::pending().await
         });
-        assert!(reason.await.contains("nobody has logged in"));
+        assert!(reason.await.contains("no login within"));
     }
 }

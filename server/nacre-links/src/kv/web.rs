@@ -8,7 +8,7 @@
 //! A separate thread serves them, with the loops and limits of `stream`. The session has the user of the request and
 //! that user's privileges, which it checks again whenever they change.
 
-use super::stream::{Bell, Buffers, connection};
+use super::stream::{Buffers, ConnectionWaker, connection};
 use super::{Door, LOGIN_TIMEOUT};
 use crate::STACK_BYTES;
 use crate::strangers::Permit;
@@ -114,7 +114,7 @@ async fn welcome(door: &Door, accepted: Upgrade, buffers: &Buffers) -> Result<()
     if socket.send(Message::text(hello)).await.is_err() {
         return Ok(());
     }
-    let bell = Arc::new(Bell::default());
+    let waker = Arc::new(ConnectionWaker::default());
     let peer = Peer {
         // No password is sent over this connection: the login is that of the request.
         confidential: false,
@@ -123,11 +123,11 @@ async fn welcome(door: &Door, accepted: Upgrade, buffers: &Buffers) -> Result<()
         address: Some(from),
     };
     let session =
-        Session::new(Arc::clone(&door.node) as _, peer, Arc::clone(&bell) as Arc<dyn Waiter>);
+        Session::new(Arc::clone(&door.node) as _, peer, Arc::clone(&waker) as Arc<dyn Waiter>);
     let pipe = Pipe { socket, input: Bytes::new() };
     tokio::select! {
-        ended = connection(session, pipe, buffers, &bell, &permit) => ended,
-        () = end_of(door, &login) => Err("the login does not count any more".into()),
+        ended = connection(session, pipe, buffers, &waker, &permit) => ended,
+        () = end_of(door, &login) => Err("the login is no longer valid".into()),
     }
 }
 

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_certificate_is_refused_with_what_is_wrong() {
+    fn a_broken_certificate_is_refused_with_a_reason() {
         let (certificate, key) = identity();
         let (_, other_key) = identity();
         let expired = {

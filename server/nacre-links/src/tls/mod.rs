@@ -175,7 +175,7 @@ impl Tls {
         }
         let _changing = self.changing.lock();
         if let Err(reason) = self.read_state() {
-            tracing::error!("TLS goes on with its former settings: {reason}");
+            tracing::error!("TLS keeps its former settings: {reason}");
         }
         Arc::clone(&self.state.read())
     }
@@ -372,7 +372,7 @@ fn renew_authority(folder: &Path, name: &str) -> Result<(), String> {
     let before = read(&path_before).ok().and_then(|pem| Authority::read(&pem).ok());
     if let Some(before) = before.filter(|before| before.validity() == Validity::Valid) {
         tracing::warn!(
-            "the node's own authority is not valid now, the one before is: it is used again"
+            "the node's own authority is not valid now: using the previous one, which is"
         );
         write(&path_before, now.secret_pem().as_bytes())?;
         return write(&path, before.secret_pem().as_bytes());

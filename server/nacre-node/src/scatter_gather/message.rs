@@ -119,7 +119,7 @@ impl<M: PeerMessage> PendingReply<M> {
 }
 
 fn ended() -> PeerError {
-    PeerError::Lost("the node ends".into())
+    PeerError::Lost("the node is stopping".into())
 }
 
 /// Reads the reply to a message of type `M`.
@@ -130,7 +130,7 @@ pub fn read_reply<M: PeerMessage>(
     answer: Result<Vec<u8>, PeerError>,
 ) -> Result<Result<M::Reply, NoReply>, PeerError> {
     postcard::from_bytes(&answer?)
-        .map_err(|error| PeerError::Lost(format!("an answer cannot be read: {error}")))
+        .map_err(|error| PeerError::Lost(format!("cannot decode an answer: {error}")))
 }
 
 /// The part of a question that the transport reads.

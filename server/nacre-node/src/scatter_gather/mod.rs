@@ -119,7 +119,7 @@ pub struct ShardReply<R> {
 }
 
 /// The replies that arrived, and the vBuckets without one.
-pub struct Gathered<R> {
+pub struct PartialReplies<R> {
     /// The replies.
     pub shards: Vec<ShardReply<R>>,
     /// The vBuckets without a reply, for each [`ScatterRequest`].
@@ -171,7 +171,8 @@ impl Node {
         requests: &[ScatterRequest<'_, M>],
         left: Duration,
     ) -> Result<Vec<ShardReply<M::Reply>>, String> {
-        let Gathered { shards, missing, reason } = self.gather_in_part(bucket, requests, left)?;
+        let PartialReplies { shards, missing, reason } =
+            self.gather_partial(bucket, requests, left)?;
         if missing.iter().all(Vbids::is_empty) { Ok(shards) } else { Err(reason) }
     }
 
@@ -179,12 +180,12 @@ impl Node {
     ///
     /// # Errors
     /// Fails when there is no such bucket, or when the reply to a write was lost, so that the write may have been made.
-    pub fn gather_in_part<M: PeerMessage>(
+    pub fn gather_partial<M: PeerMessage>(
         self: &Arc<Node>,
         bucket: &str,
         requests: &[ScatterRequest<'_, M>],
         left: Duration,
-    ) -> Result<Gathered<M::Reply>, String> {
+    ) -> Result<PartialReplies<M::Reply>, String> {
         let begun_ns = self.now().monotonic_ns;
         let mut missing: Vec<Vbids> =
             requests.iter().map(|request| request.vbids.clone()).collect();
@@ -217,7 +218,7 @@ impl Node {
             for (request, vbids, writes, asked) in pending {
                 let reply = match self.finish(asked, left) {
                     Ok(Err(NoReply::Elsewhere)) => {
-                        "some vBuckets are on the move".clone_into(&mut reason);
+                        "some vBuckets are being moved".clone_into(&mut reason);
                         continue;
                     }
                     Ok(Err(NoReply::NotYet(why))) => {
@@ -242,14 +243,14 @@ impl Node {
                 shards.push(ShardReply { request, vbids, reply });
             }
             if missing.iter().all(Vbids::is_empty) {
-                return Ok(Gathered { shards, missing, reason });
+                return Ok(PartialReplies { shards, missing, reason });
             }
             let now_ns = self.now().monotonic_ns;
             unreached_ns = is_unreached.then(|| unreached_ns.unwrap_or(now_ns));
             let unreached_ns = unreached_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
             let is_patient = Duration::from_nanos(unreached_ns) < UNREACHED_PATIENCE;
             if left.is_zero() || !is_patient || self.is_stopping() {
-                return Ok(Gathered { shards, missing, reason });
+                return Ok(PartialReplies { shards, missing, reason });
             }
             block::on(&*self.platform, changed, PAUSE.min(left));
         }
@@ -305,13 +306,18 @@ impl Node {
     pub fn ask<M: PeerMessage>(&self, to: NodeId, message: &M, left: Duration) -> PendingReply<M> {
         let (sender, receiver) = bounded(1);
         // Sending fails when the receiver was dropped.
-        self.ask_then(to, message, left, Box::new(move |answer| drop(sender.send(answer))));
+        self.ask_with_callback(
+            to,
+            message,
+            left,
+            Box::new(move |answer| drop(sender.send(answer))),
+        );
         PendingReply::new(receiver)
     }
 
     /// Sends a message to another node. `callback` receives the reply, as with [`Platform::ask`](crate::Platform::ask),
     /// and decodes it with [`read_reply`].
-    pub fn ask_then<M: PeerMessage>(
+    pub fn ask_with_callback<M: PeerMessage>(
         &self,
         to: NodeId,
         message: &M,
@@ -329,13 +335,13 @@ impl Node {
                 let left = Duration::from_millis(left_ms);
                 match self.services().iter().find(|known| known.spec().id == service) {
                     None => NoReply::internal(format!("there is no service {service}")),
-                    Some(_) if !self.knows(rev, left) => {
-                        NoReply::NotYet("a node does not know the newest decisions".into())
+                    Some(_) if !self.wait_for_rev(rev, left) => {
+                        NoReply::NotYet("a node has not applied the newest changes of the cluster yet".into())
                     }
                     Some(service) => return service.answer(self, message, left),
                 }
             }
-            Err(error) => NoReply::internal(format!("a question cannot be read: {error}")),
+            Err(error) => NoReply::internal(format!("cannot decode a message: {error}")),
         };
         refused.to_bytes()
     }
@@ -352,7 +358,7 @@ impl Node {
                 *self.answered.lock().entry(message.subject()).or_default() += 1;
                 message.answer(self, left)
             }
-            Err(error) => Err(NoReply::internal(format!("a question cannot be read: {error}"))),
+            Err(error) => Err(NoReply::internal(format!("cannot decode a message: {error}"))),
         };
         reply(&outcome)
     }
@@ -363,7 +369,7 @@ impl Node {
     }
 
     /// Waits until this node has applied a revision of the agreed state. Returns false after the time limit.
-    fn knows(&self, rev: u64, left: Duration) -> bool {
+    fn wait_for_rev(&self, rev: u64, left: Duration) -> bool {
         let reached = async {
             loop {
                 let changed = self.map_changed.notified();

@@ -89,12 +89,12 @@ fn a_state_of_another_node_is_taken_over_with_its_buckets_and_users() {
 }
 
 #[test]
-fn a_node_that_begins_anew_has_nothing_of_what_it_was() {
+fn a_node_with_a_replaced_cluster_keeps_nothing_of_the_old_one() {
     let world = World::new();
     let node = world.node();
     node.apply(&Proposal::Change(create(&node, "c")), Some(b"1")).unwrap();
     let (before, (id, uuid, cluster)) = (node.uuid(), node.new_cluster());
-    node.begin_anew(id, uuid, cluster).unwrap();
+    node.replace_cluster(id, uuid, cluster).unwrap();
     let node = reopen(&world, &node);
     assert!(node.uuid() != before && node.position().unwrap().is_none());
     assert!(node.bucket("b").is_none() && node.bucket("c").is_none());
@@ -134,25 +134,25 @@ fn another_node_logs_in_to_the_key_value_port_by_its_key_and_the_secret_of_the_c
 }
 
 #[derive(Default)]
-struct Ear(Mutex<Vec<(NodeId, Vec<u8>)>>);
+struct Inbox(Mutex<Vec<(NodeId, Vec<u8>)>>);
 
-impl PeerMessageHandler for Ear {
-    fn hear(&self, from: NodeId, message: &[u8]) {
+impl PeerMessageHandler for Inbox {
+    fn receive(&self, from: NodeId, message: &[u8]) {
         self.0.lock().unwrap().push((from, message.to_vec()));
     }
 }
 
 #[test]
-fn messages_go_to_who_listens_and_tell_that_a_node_is_there() {
+fn messages_reach_the_handler_and_show_that_a_node_is_alive() {
     let world = World::new();
     let node = world.node();
     assert_eq!(node.silence_ns(NodeId(2)), None);
-    node.hear(NodeId(2), b"lost");
-    let handler = Arc::new(Ear::default());
+    node.receive(NodeId(2), b"lost");
+    let handler = Arc::new(Inbox::default());
     node.listen(Arc::clone(&handler) as Arc<_>);
-    node.hear(NodeId(2), b"a");
+    node.receive(NodeId(2), b"a");
     world.wait(3);
-    node.hear(NodeId(3), b"");
+    node.receive(NodeId(3), b"");
     assert_eq!(*handler.0.lock().unwrap(), [(NodeId(2), b"a".to_vec())]);
     assert_eq!(node.silence_ns(NodeId(2)), Some(3_000_000_000));
     assert_eq!(node.silence_ns(NodeId(3)), Some(0));

@@ -178,7 +178,7 @@ fn receivers(asked: &[Asked]) -> Vec<u64> {
 }
 
 #[test]
-fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_come() {
+fn changes_arrive_once_wherever_their_vbuckets_are_and_however_late_answers_come() {
     let mut nodes = Nodes::new(3, 1);
     nodes.place(&[2, 3]);
     nodes.run();
@@ -241,7 +241,7 @@ fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_co
 }
 
 #[test]
-fn changes_end_when_nobody_answers_for_long() {
+fn changes_end_when_no_node_answers_for_long() {
     let mut nodes = Nodes::new(3, 0);
     nodes.place(&[2]);
     nodes.run();

@@ -9,7 +9,7 @@ use nacre_types::{Seqno, Vbid};
 const TEMPORARY_FAILURE: u16 = 0x86;
 
 #[test]
-fn what_is_written_reaches_the_store_and_survives_a_crash() {
+fn writes_reach_the_store_and_survive_a_crash() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -138,7 +138,7 @@ fn refuses_writes_and_loses_nothing(fault: Fault) {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_stop_is_stored_and_nothing_is_taken_after_it() {
+fn acknowledged_writes_are_stored_at_a_stop_and_none_is_accepted_after_it() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);

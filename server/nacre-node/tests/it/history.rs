@@ -21,13 +21,13 @@ fn create(node: &Arc<Node>, collection: &str, history: Option<bool>) -> Result<(
 
 fn capabilities(node: &Node) -> Vec<String> {
     let cluster = node.cluster();
-    let map = cluster_map::of_bucket(&cluster, &cluster.buckets["b"], &node.here());
+    let map = cluster_map::of_bucket(&cluster, &cluster.buckets["b"], &node.local_node());
     let capabilities = map["bucketCapabilities"].as_array().unwrap().iter();
     capabilities.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn a_bucket_that_cannot_keep_history_says_so() {
+fn a_bucket_that_cannot_keep_history_reports_that() {
     let world = World::new();
     let node = world.node();
     let refused = create(&node, "c", Some(true)).unwrap_err();
@@ -38,7 +38,7 @@ fn a_bucket_that_cannot_keep_history_says_so() {
 }
 
 #[test]
-fn a_manifest_says_which_collections_keep_history() {
+fn a_manifest_shows_which_collections_keep_history() {
     let world = World::new();
     let node = world.node_with(BucketSettings {
         storage_backend: StorageBackend::Magma,

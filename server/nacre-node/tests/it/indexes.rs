@@ -41,7 +41,7 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
     };
     let (id, uuid) = (NodeId(2), member.uuid.clone());
     let cluster = node.change(&Change::Nodes(NodeChange::PutNode { id, member })).unwrap();
-    other.begin_anew(id, uuid, (*cluster).clone()).unwrap();
+    other.replace_cluster(id, uuid, (*cluster).clone()).unwrap();
     assert_eq!(state_of(&node, "b", &index), "building");
     assert_eq!(state_of(&other, "b", &index), "online", "who uses it asks those that have it");
     let seen_elsewhere = while_asked(&other_world, &node, || unbuilt(&other));

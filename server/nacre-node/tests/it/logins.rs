@@ -60,7 +60,7 @@ fn config() -> Vec<u8> {
 }
 
 #[test]
-fn a_password_is_hashed_elsewhere_while_the_connection_waits() {
+fn a_password_is_hashed_on_another_thread_while_the_connection_waits() {
     let world = World::new();
     let node = world.node();
     world.hold_up("login");
@@ -69,7 +69,7 @@ fn a_password_is_hashed_elsewhere_while_the_connection_waits() {
     assert!(answered.is_empty() && matches!(next, Next::Wait), "{answered:?} {next:?}");
     world.run_tasks();
     assert!(!client.session.is_ready() && !client.session.is_logged_in());
-    world.let_go();
+    world.unblock();
     world.run_tasks();
     assert!(client.session.is_ready());
     assert_eq!(client.resume().0, [SUCCESS]);
@@ -164,7 +164,7 @@ fn a_full_queue_refuses_its_address_and_serves_others_in_turn() {
     let (mut other, answered) = from("10.0.0.2");
     assert_eq!(answered, NOTHING);
     // The other address is served second, not last.
-    world.let_go();
+    world.unblock();
     world.step_once("login");
     world.step_once("login");
     assert!(other.session.is_ready() && flood.iter().filter(|c| c.session.is_ready()).count() <= 1);
@@ -248,7 +248,7 @@ fn a_locked_user_is_out_at_once_and_cannot_come_back() {
 }
 
 #[test]
-fn generations_go_on_after_a_restart() {
+fn generations_continue_after_a_restart() {
     let world = World::new();
     let before = {
         let node = node(&world);

@@ -1,7 +1,6 @@
 //! Tests of a node without sockets, threads or disks: each test steps the node's tasks.
 
 mod agreement;
-mod arrears;
 mod changes;
 #[path = "../../../nacre-bucket/tests/it/connection.rs"]
 mod connection;
@@ -11,6 +10,7 @@ mod indexes;
 mod logins;
 mod nodes;
 mod orchestration;
+mod pending_effects;
 mod replication;
 mod rights;
 mod services;

@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex};
 
 /// The decisions of the nodes, in order, and the leader.
 #[derive(Default)]
-struct Council {
+struct TestCluster {
     log: Mutex<Vec<Proposal>>,
     leader: Mutex<Option<usize>>,
     elections: AtomicU64,
 }
 
-impl Council {
+impl TestCluster {
     /// Applies missing decisions to a node. Returns the outcome of the last one.
     fn catch_up(&self, node: &Arc<Node>) -> Result<Arc<Cluster>, Error> {
         let log = self.log.lock().unwrap().clone();
@@ -43,30 +43,30 @@ impl Council {
 }
 
 /// One node's part in the council.
-struct Seat {
-    council: Arc<Council>,
+struct TestAgreement {
+    cluster_log: Arc<TestCluster>,
     index: usize,
 }
 
-impl Agreement for Seat {
+impl Agreement for TestAgreement {
     fn propose(
         &self,
         node: &Arc<Node>,
         proposal: &Proposal,
         term: Option<u64>,
     ) -> Result<Arc<Cluster>, Error> {
-        if term.is_some_and(|term| term != self.council.elections.load(Ordering::Relaxed)) {
+        if term.is_some_and(|term| term != self.cluster_log.elections.load(Ordering::Relaxed)) {
             return Err(Error::Refused(Refusal::LedByAnother));
         }
         // No other proposal may come between this proposal and its outcome.
-        self.council.catch_up(node).ok();
-        self.council.log.lock().unwrap().push(proposal.clone());
-        self.council.catch_up(node)
+        self.cluster_log.catch_up(node).ok();
+        self.cluster_log.log.lock().unwrap().push(proposal.clone());
+        self.cluster_log.catch_up(node)
     }
 
     fn leadership(&self, now_ns: u64) -> Option<Leadership> {
-        let term = self.council.elections.load(Ordering::Relaxed);
-        let leads = *self.council.leader.lock().unwrap() == Some(self.index);
+        let term = self.cluster_log.elections.load(Ordering::Relaxed);
+        let leads = *self.cluster_log.leader.lock().unwrap() == Some(self.index);
         leads.then_some(Leadership { term, confirmed_ns: now_ns })
     }
 }
@@ -95,7 +95,7 @@ pub struct Nodes {
     pub isolated: BTreeSet<usize>,
     /// Nodes that learn no decisions.
     pub unaware: BTreeSet<usize>,
-    council: Arc<Council>,
+    cluster_log: Arc<TestCluster>,
     orchestrated: bool,
 }
 
@@ -141,10 +141,10 @@ impl Nodes {
             cut: Vec::new(),
             isolated: BTreeSet::new(),
             unaware: BTreeSet::new(),
-            council: Arc::default(),
+            cluster_log: Arc::default(),
             orchestrated: false,
         };
-        *nodes.council.leader.lock().unwrap() = Some(0);
+        *nodes.cluster_log.leader.lock().unwrap() = Some(0);
         (0..count).for_each(|index| nodes.start(index));
         let node = nodes.nodes[0].as_ref().unwrap();
         let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
@@ -162,12 +162,12 @@ impl Nodes {
     /// Starts a node with its stored state.
     pub fn start(&mut self, index: usize) {
         let node = self.worlds[index].bare_node();
-        let council = Arc::clone(&self.council);
-        node.agree_by(Arc::new(Seat { council, index }));
-        self.council.catch_up(&node).unwrap();
+        let cluster_log = Arc::clone(&self.cluster_log);
+        node.agree_by(Arc::new(TestAgreement { cluster_log, index }));
+        self.cluster_log.catch_up(&node).unwrap();
         match self.orchestrated {
             true => node.orchestrate(),
-            false => node.follow_unasked(),
+            false => node.follow_without_fence(),
         }
         self.nodes[index] = Some(node);
     }
@@ -179,7 +179,7 @@ impl Nodes {
         self.nodes[index].iter().for_each(|node| node.stop());
         self.worlds[index].links.lock().unwrap().clear();
         self.worlds[index].sent.lock().unwrap().clear();
-        let mut leader = self.council.leader.lock().unwrap();
+        let mut leader = self.cluster_log.leader.lock().unwrap();
         if *leader == Some(index) {
             *leader = None;
         }
@@ -197,7 +197,7 @@ impl Nodes {
     /// Decides on a change. All running nodes learn of it.
     pub fn change(&self, change: &Change) {
         self.nodes.iter().flatten().next().unwrap().change(change).unwrap();
-        self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
+        self.nodes.iter().flatten().for_each(|node| drop(self.cluster_log.catch_up(node)));
     }
 
     /// Lets the nodes orchestrate their copies from now on.
@@ -208,8 +208,8 @@ impl Nodes {
 
     /// Makes another node the leader, or none.
     pub fn elect(&self, index: impl Into<Option<usize>>) {
-        self.council.elections.fetch_add(1, Ordering::Relaxed);
-        *self.council.leader.lock().unwrap() = index.into();
+        self.cluster_log.elections.fetch_add(1, Ordering::Relaxed);
+        *self.cluster_log.leader.lock().unwrap() = index.into();
     }
 
     /// Lets time pass while the nodes run.
@@ -281,7 +281,7 @@ impl Nodes {
                 let to = to.0 as usize - 1;
                 if let (Some(node), false) = (&self.nodes[to], self.is_cut(from, to)) {
                     delivered = true;
-                    node.hear(NodeId(from as u64 + 1), &message);
+                    node.receive(NodeId(from as u64 + 1), &message);
                 }
             }
         }
@@ -293,7 +293,7 @@ impl Nodes {
             .enumerate()
             .filter(|(index, _)| learns(index))
             .filter_map(|(_, node)| node.as_ref())
-            .for_each(|node| drop(self.council.catch_up(node)));
+            .for_each(|node| drop(self.cluster_log.catch_up(node)));
         delivered
     }
 
@@ -324,7 +324,7 @@ impl Wire {
     /// Moves bytes in both directions. Returns true if there were any.
     fn pump(&mut self, from: &Arc<Node>) -> bool {
         let now = from.now();
-        self.link.look(&mut self.towards, now);
+        self.link.poll(&mut self.towards, now);
         let before = (self.towards.len(), self.back.len());
         let (consumed, _) = self.session.receive(&self.towards, &mut self.back, now);
         self.towards.drain(..consumed);

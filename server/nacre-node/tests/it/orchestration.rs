@@ -115,7 +115,7 @@ fn a_node_that_is_cut_off_stops_serving_before_it_is_replaced() {
 
 /// Messages wait while a node is away, and its clock starts again with its process.
 #[test]
-fn a_lease_that_a_process_before_has_asked_for_is_none() {
+fn a_lease_requested_by_an_earlier_process_does_not_count() {
     let mut nodes = three();
     client(&nodes).set("k", "1");
     nodes.run();
@@ -126,7 +126,7 @@ fn a_lease_that_a_process_before_has_asked_for_is_none() {
         let (at, for_ns) = (node.now().monotonic_ns, LEASE_NS);
         let (rev, fence) = (node.cluster().rev, Fence::default());
         let grant = Message::Grant { at, start, for_ns, rev, fence };
-        node.hear(NodeId(1), &postcard::to_stdvec(&grant).unwrap());
+        node.receive(NodeId(1), &postcard::to_stdvec(&grant).unwrap());
         client(&nodes).get("k").status
     };
     assert_eq!(status_after_grant(0), TEMPORARY_FAILURE);
@@ -145,7 +145,7 @@ fn a_leader_that_waits_for_a_decision_serves_on() {
 /// A client that learns of a newer map asks any node for it. A node that can no longer complete a durable write must
 /// not delay that answer.
 #[test]
-fn a_node_that_is_cut_off_tells_the_map_and_refuses_reads_behind_a_durable_write() {
+fn a_node_that_is_cut_off_sends_its_map_and_refuses_reads_behind_a_durable_write() {
     let mut nodes = three();
     let mut client = client(&nodes);
     assert_eq!(client.ask(&request(HELLO, b"", b"test", &[0, UNORDERED])).value, [0, UNORDERED]);
@@ -179,7 +179,7 @@ fn a_node_that_ended_by_surprise_asks_before_it_serves_again() {
 }
 
 #[test]
-fn another_leader_goes_on_where_the_first_was() {
+fn another_leader_continues_where_the_first_was() {
     let mut nodes = three();
     assert!(write_durably(&mut nodes, 1, "1"));
     nodes.kill(0);
@@ -290,7 +290,7 @@ fn a_lease_holds_that_was_not_needed_meanwhile() {
 
 /// The SDK learned of a newer map from other nodes, and would take this map for the newer one.
 #[test]
-fn a_node_that_is_cut_off_has_no_newer_map_for_those_who_have_one() {
+fn a_node_that_is_cut_off_sends_no_older_map_to_clients_with_a_newer_one() {
     let mut nodes = three();
     let mut client = client(&nodes);
     let known = [1_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat();

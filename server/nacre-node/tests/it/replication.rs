@@ -99,7 +99,7 @@ fn a_write_without_enough_copies_is_refused() {
 }
 
 #[test]
-fn nobody_follows_in_a_term_that_has_yet_to_begin_where_it_is_made() {
+fn a_copy_is_not_followed_in_a_term_before_its_active_node_has_begun_it() {
     let mut nodes = two_with_one_write();
     let branches = |nodes: &Nodes, index: usize| {
         let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
@@ -173,7 +173,7 @@ fn a_prepare_that_is_inherited_hides_its_key_until_it_is_committed() {
 }
 
 #[test]
-fn a_copy_with_another_history_begins_anew() {
+fn a_copy_with_another_history_restarts() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let mut client = nodes.connect(0);
@@ -204,7 +204,7 @@ fn a_copy_with_another_history_begins_anew() {
 }
 
 #[test]
-fn a_copy_that_cannot_begin_anew_is_never_mixed_with_another_history() {
+fn a_copy_that_cannot_restart_is_never_mixed_with_another_history() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let set_in = |nodes: &Nodes, index: usize, vbid: u8, value: &str| {
@@ -242,7 +242,7 @@ fn a_copy_that_cannot_begin_anew_is_never_mixed_with_another_history() {
 }
 
 #[test]
-fn what_is_persisted_of_a_copy_that_was_gone_is_what_is_there_of_the_new_one() {
+fn the_persisted_seqno_of_a_copy_that_was_replaced_is_that_of_the_new_one() {
     let mut nodes = two_with_one_write();
     let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1));
@@ -255,7 +255,7 @@ fn what_is_persisted_of_a_copy_that_was_gone_is_what_is_there_of_the_new_one() {
 }
 
 #[test]
-fn a_copy_that_comes_back_goes_on_where_it_was() {
+fn a_returning_copy_continues_where_it_was() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let mut client = nodes.connect(0);
@@ -381,7 +381,7 @@ fn a_copy_that_is_no_longer_wanted_is_gone() {
 }
 
 #[test]
-fn a_replica_shows_its_copy_to_those_who_ask_for_it() {
+fn a_replica_returns_its_copy_to_replica_reads() {
     let mut nodes = two_with_one_write();
     let get_replica = request(0x83, b"", b"k", b"");
     assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1");
@@ -503,7 +503,7 @@ fn with_a_copy_in_memory_only() -> Nodes {
 
 /// Its stored record did not even state that it was the active copy.
 #[test]
-fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
+fn a_promoted_copy_that_stored_nothing_since_does_not_serve_after_a_crash() {
     let mut nodes = with_a_copy_in_memory_only();
     nodes.kill(0);
     nodes.place(&[2, 3, 0]);
@@ -539,10 +539,10 @@ fn begin_term(nodes: &Nodes, copies: &[u64], chosen: Option<Chosen>) -> u64 {
     term
 }
 
-fn doubted(nodes: &Nodes, index: usize) -> Option<u64> {
+fn in_doubt_term(nodes: &Nodes, index: usize) -> Option<u64> {
     let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
     let vbucket = bucket.vbucket(Vbid(0)).unwrap();
-    vbucket.doubted()
+    vbucket.in_doubt_term()
 }
 
 /// The state at its choice is lost: the node was killed afterwards without having stored it.
@@ -555,7 +555,7 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     nodes.kill(0);
     nodes.start(1);
     let term = begin_term(&nodes, &[2, 3], Some(chosen));
-    assert_eq!(doubted(&nodes, 1), Some(term));
+    assert_eq!(in_doubt_term(&nodes, 1), Some(term));
     let mut client = nodes.connect(1);
     assert_eq!(
         client.give(&request(0x00, b"", b"k", b"")).0,
@@ -565,7 +565,7 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     begin_term(&nodes, &[3, 2], Some(chosen));
     assert_eq!(client.resume()[0].status, 0x07);
     nodes.run();
-    assert_eq!(doubted(&nodes, 1), None);
+    assert_eq!(in_doubt_term(&nodes, 1), None);
     assert_eq!(nodes.connect(2).get("k").value, b"1");
 }
 
@@ -582,12 +582,12 @@ fn with_a_copy_in_doubt() -> Nodes {
 fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     let nodes = with_a_copy_in_doubt();
     let before = chain(&nodes).term;
-    assert_eq!(doubted(&nodes, 0), Some(before));
+    assert_eq!(in_doubt_term(&nodes, 0), Some(before));
     let term = begin_term(&nodes, &[1, 2], None);
-    assert_eq!(doubted(&nodes, 0), Some(term));
+    assert_eq!(in_doubt_term(&nodes, 0), Some(term));
     let all = Chosen { term: before, high_seqno: high_seqno(&nodes, 0).0 };
     begin_term(&nodes, &[1, 2], Some(all));
-    assert_eq!(doubted(&nodes, 0), None);
+    assert_eq!(in_doubt_term(&nodes, 0), None);
 }
 
 /// The leader is about to poll the copies. A refusal would make clients wait long before they retry.
@@ -630,7 +630,7 @@ fn fewer_requests_wait_on_a_connection_than_it_has_answered() {
 
 /// Everything that it has is stored, but it may have lost something before.
 #[test]
-fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
+fn a_copy_in_doubt_stays_in_doubt_after_a_clean_stop() {
     let mut nodes = with_a_copy_in_doubt();
     nodes.run();
     let term = chain(&nodes).term;
@@ -638,7 +638,7 @@ fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
     assert!(matches!(marked, Err(Error::InDoubt { .. })), "{marked:?}");
     nodes.kill(0);
     nodes.start(0);
-    assert_eq!(doubted(&nodes, 0), Some(term));
+    assert_eq!(in_doubt_term(&nodes, 0), Some(term));
 }
 
 #[test]
@@ -907,7 +907,7 @@ fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
 
 /// A copy that became the active one may have served requests, and may have been killed before anything was stored.
 #[test]
-fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
+fn a_killed_node_that_may_have_served_yields_to_the_others() {
     let mut nodes = two_with_one_write();
     let mut config = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].clone();
     let chosen = Chosen { term: config.chains[0].term, high_seqno: 1 };
@@ -924,7 +924,7 @@ fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
         let (store, home) = (nodes.worlds[1].store() as _, Home::alone(NodeId(2)));
         let bucket = Bucket::open(&config, &env, Some(store), clean, home).unwrap();
         let vbucket = bucket.vbucket(Vbid(0)).unwrap();
-        let doubted = (expected == VbState::Pending).then_some(chosen.term + 1);
-        assert_eq!((vbucket.state(), vbucket.doubted()), (expected, doubted), "{replica:?}");
+        let in_doubt = (expected == VbState::Pending).then_some(chosen.term + 1);
+        assert_eq!((vbucket.state(), vbucket.in_doubt_term()), (expected, in_doubt), "{replica:?}");
     }
 }

@@ -147,7 +147,7 @@ fn is_refused(session: &mut Session, bytes: &[u8], node: &Node) -> bool {
 }
 
 #[test]
-fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
+fn every_opcode_is_allowed_only_to_the_roles_of_the_table() {
     let world = World::new();
     let node = world.node();
     for (scope, collection) in [("s", "c"), ("s", "d"), ("t", "c")] {
@@ -353,7 +353,7 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
 }
 
 #[test]
-fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
+fn a_revoked_right_is_gone_with_the_next_request() {
     let world = World::new();
     let node = world.node();
     appoint(&node, "data_reader[b]");

@@ -29,7 +29,7 @@ fn requests_of_one_burst_are_answered_in_order() {
 
 /// Units of 4 KiB for reads, and of 1 KiB for writes, of key and value.
 #[test]
-fn a_client_that_counts_is_told_what_each_request_has_used() {
+fn a_client_that_meters_requests_receives_the_units_of_each() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -58,7 +58,7 @@ fn a_client_that_counts_is_told_what_each_request_has_used() {
 
 /// Memory of a connection counts against the share of its user, except for the buffer of one read.
 #[test]
-fn a_frame_for_which_there_is_no_memory_is_answered_and_the_connection_goes_on() {
+fn a_frame_without_memory_for_it_is_refused_and_the_connection_continues() {
     const MIB: usize = 1 << 20;
     let world = World::new();
     let node = world.node();
@@ -298,7 +298,7 @@ fn connections_end_when_their_node_has_left_the_cluster_that_knew_user_and_bucke
         let mut connection = Connection::open(&node);
         assert_eq!(connection.set("k", "1").status, 0);
         let (id, uuid, cluster) = node.new_cluster();
-        node.begin_anew(id, uuid, cluster).unwrap();
+        node.replace_cluster(id, uuid, cluster).unwrap();
         if knows_the_user {
             let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
             node.put_user(admin).unwrap();

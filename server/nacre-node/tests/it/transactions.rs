@@ -100,7 +100,7 @@ fn stored(connection: &mut Connection) -> [Option<Value>; 3] {
 }
 
 #[test]
-fn a_transaction_that_nobody_ends_is_finished_as_its_record_says() {
+fn an_abandoned_transaction_is_finished_as_its_record_requires() {
     let before = [Some(json!({"n": 1})), Some(json!({"n": 1})), None];
     let after = [Some(json!({"n": 2})), None, Some(json!({"n": 3}))];
     for (state, lists, expected) in [
@@ -124,7 +124,7 @@ fn a_transaction_that_nobody_ends_is_finished_as_its_record_says() {
 }
 
 #[test]
-fn what_was_written_over_a_staged_document_stays() {
+fn a_write_over_a_staged_document_stays() {
     let world = World::new();
     let (node, mut connection) = with_transaction(&world, "COMMITTED", true);
     // Another client has already done the rest, and has changed the document afterwards.

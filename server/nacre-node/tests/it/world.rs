@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Unblocks all tasks.
-    pub fn let_go(&self) {
+    pub fn unblock(&self) {
         *self.held_up.lock().unwrap() = None;
     }
 
@@ -259,10 +259,10 @@ impl Platform for World {
         self.links.lock().unwrap().push((peer.plain.kv(), link));
     }
 
-    fn ask(&self, to: NodeId, question: Vec<u8>, _: Duration, told: ReplyCallback) {
+    fn ask(&self, to: NodeId, question: Vec<u8>, _: Duration, on_reply: ReplyCallback) {
         match &mut *self.asked.lock().unwrap() {
-            Some(asked) => asked.push((to, question, told)),
-            None => told(Err(PeerError::NotAsked("there is one node in this world".into()))),
+            Some(asked) => asked.push((to, question, on_reply)),
+            None => on_reply(Err(PeerError::NotAsked("there is one node in this world".into()))),
         }
     }
 

@@ -806,7 +806,7 @@ impl abi::Host for Data {
 
     fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<()> {
         self.database()?;
-        self.held.pass_on(places).map_err(wasmtime::Error::new)?;
+        self.held.place_all(places).map_err(wasmtime::Error::new)?;
         self.charge_held()
     }
 
@@ -818,7 +818,7 @@ impl abi::Host for Data {
 
     fn let_go(&mut self, numbers: Vec<u64>) -> Result<()> {
         self.database()?;
-        self.held.let_go(&numbers);
+        self.held.release(&numbers);
         self.charge_held()
     }
 

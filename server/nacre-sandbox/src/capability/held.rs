@@ -53,7 +53,7 @@ impl Held {
     }
 
     /// Places bodies in the piece of the reply that the current call returns.
-    pub fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<(), Refused> {
+    pub fn place_all(&mut self, places: Vec<(u32, u64)>) -> Result<(), Refused> {
         for (at, number) in places {
             let body = self.body(number)?.clone();
             self.place(at, body)?;
@@ -84,7 +84,7 @@ impl Held {
     }
 
     /// Releases bodies.
-    pub fn let_go(&mut self, numbers: &[u64]) {
+    pub fn release(&mut self, numbers: &[u64]) {
         for number in numbers {
             drop(self.take(*number));
         }
@@ -172,8 +172,8 @@ mod tests {
     fn a_piece_has_bodies_where_they_were_passed_on() {
         let mut held = Held::default();
         assert_eq!(held.add(bodies(&["one", "two"])), 0);
-        held.pass_on(vec![(1, 1), (1, 0)]).unwrap();
-        held.pass_on(vec![(3, 1)]).unwrap();
+        held.place_all(vec![(1, 1), (1, 0)]).unwrap();
+        held.place_all(vec![(3, 1)]).unwrap();
         assert_eq!(held.fill(b"[,]".to_vec(), 12), Ok(b"[twoone,]two".to_vec()));
         assert_eq!(
             held.fill(b"[]".to_vec(), 12),
@@ -181,15 +181,15 @@ mod tests {
             "they were in the piece before"
         );
         assert_eq!(held.fill(b"[]".to_vec(), 1), Err(Filled::TooLarge(2)));
-        held.pass_on(vec![(0, 0)]).unwrap();
+        held.place_all(vec![(0, 0)]).unwrap();
         assert_eq!(held.fill(b"[]".to_vec(), 4), Err(Filled::TooLarge(5)));
-        held.pass_on(vec![(3, 0)]).unwrap();
+        held.place_all(vec![(3, 0)]).unwrap();
         assert_eq!(held.fill(b"[]".to_vec(), 9), Err(Filled::Outside));
-        assert_eq!(held.pass_on(vec![(2, 0), (1, 0)]), Err(Refused::Place));
+        assert_eq!(held.place_all(vec![(2, 0), (1, 0)]), Err(Refused::Place));
     }
 
     #[test]
-    fn bodies_that_follow_each_other_are_passed_on_at_once_and_let_go() {
+    fn adjacent_bodies_are_placed_at_once_and_released() {
         let mut held = Held::default();
         held.add(bodies(&["one", "two", "three", "four"]));
         held.pass_all(1, 1, 2, ", ".into()).unwrap();
@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(passed, Err(Refused::NotHeld), "{count} from {first}");
         }
         assert_eq!(held.add(bodies(&["five"])), 4);
-        held.pass_on(vec![(1, 4)]).unwrap();
+        held.place_all(vec![(1, 4)]).unwrap();
         assert_eq!(held.pass_all(0, 4, 1, String::new()), Err(Refused::Place));
     }
 
@@ -212,19 +212,19 @@ mod tests {
     fn numbers_name_what_is_held_and_are_not_used_again() {
         let mut held = Held::default();
         assert_eq!(held.add(bodies(&["a", "bb", "ccc"])), 0);
-        held.let_go(&[1, 7, u64::MAX]);
+        held.release(&[1, 7, u64::MAX]);
         assert_eq!(held.bytes(), 4 + 2 * OVERHEAD_BYTES);
         assert_eq!(held.body(1).err(), Some(Refused::NotHeld));
-        held.let_go(&[0, 0, 1]);
+        held.release(&[0, 0, 1]);
         assert_eq!(held.bytes(), 3 + OVERHEAD_BYTES);
         assert_eq!(held.body(2).map(|body| body.to_vec()), Ok(b"ccc".to_vec()));
         assert_eq!(held.add(bodies(&["d"])), 3);
-        held.pass_on(vec![(0, 3)]).unwrap();
-        held.let_go(&[2, 3]);
+        held.place_all(vec![(0, 3)]).unwrap();
+        held.release(&[2, 3]);
         assert_eq!(held.bytes(), 1 + OVERHEAD_BYTES, "it is in no piece yet");
         held.clear();
         assert_eq!((held.bytes(), held.add(bodies(&["e"]))), (0, 4));
-        assert_eq!(held.pass_on(vec![(0, 3)]), Err(Refused::NotHeld));
+        assert_eq!(held.place_all(vec![(0, 3)]), Err(Refused::NotHeld));
         assert_eq!(held.fill(b"[]".to_vec(), 9), Ok(b"[]".to_vec()));
     }
 }

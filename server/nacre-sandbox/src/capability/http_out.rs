@@ -118,7 +118,7 @@ impl HttpRequest {
         headers: Vec<Header>,
         body: Vec<u8>,
     ) -> std::result::Result<HttpRequest, HttpError> {
-        let (is_secure, host, port, target) = taken_apart(method, url)?;
+        let (is_secure, host, port, target) = split_url(method, url)?;
         headers.iter().try_for_each(|(name, value)| check_header(name, value))?;
         let (method, timeout) = (method.to_owned(), None);
         Ok(HttpRequest { method, is_secure, host, port, target, headers, body, timeout })
@@ -128,19 +128,19 @@ impl HttpRequest {
 /// The encryption, host, port and target of a URL.
 type Destination = (bool, String, u16, String);
 
-fn taken_apart(method: &str, url: &str) -> std::result::Result<Destination, HttpError> {
+fn split_url(method: &str, url: &str) -> std::result::Result<Destination, HttpError> {
     if !is_token(method) {
-        return Err(HttpError::Denied(format!("{method:?} is no method")));
+        return Err(HttpError::Denied(format!("{method:?} is not a method")));
     }
     parse(url).ok_or_else(|| {
-        HttpError::Denied(format!("{url:?} is no URL of the form https://host/path"))
+        HttpError::Denied(format!("{url:?} is not a URL of the form https://host/path"))
     })
 }
 
 fn check_header(name: &str, value: &str) -> std::result::Result<(), HttpError> {
     let is_control = |byte: u8| byte < b' ' && byte != b'\t' || byte == 127;
     if !is_token(name) || value.bytes().any(is_control) {
-        return Err(HttpError::Denied(format!("{name:?} is no header")));
+        return Err(HttpError::Denied(format!("{name:?} is not a header")));
     }
     if CONNECTION_HEADERS.contains(&&*name.to_ascii_lowercase()) {
         let why = format!("the header {name:?} belongs to the connection");
@@ -156,7 +156,7 @@ fn checked(
 ) -> std::result::Result<HttpRequest, HttpError> {
     let denied = |why: String| Err(HttpError::Denied(why));
     let abi::Request { method, url, headers, body } = request;
-    let (is_secure, host, port, target) = taken_apart(&method, &url)?;
+    let (is_secure, host, port, target) = split_url(&method, &url)?;
     let named = format!("{host}:{port}");
     let is_default = port == default_port(is_secure);
     if !granted.iter().any(|grant| *grant == named || is_default && *grant == host) {
@@ -327,21 +327,21 @@ mod tests {
         https://api.example.com.evil.com/
             requests to api.example.com.evil.com:443 are not granted
         https://api.example.com@evil.com/
-            "https://api.example.com@evil.com/" is no URL of the form https://host/path
+            "https://api.example.com@evil.com/" is not a URL of the form https://host/path
         https://evil.com\@api.example.com/
-            "https://evil.com\\@api.example.com/" is no URL of the form https://host/path
+            "https://evil.com\\@api.example.com/" is not a URL of the form https://host/path
         https://api.example.com:80:80/
-            "https://api.example.com:80:80/" is no URL of the form https://host/path
+            "https://api.example.com:80:80/" is not a URL of the form https://host/path
         https://api.example.com/a b
-            "https://api.example.com/a b" is no URL of the form https://host/path
+            "https://api.example.com/a b" is not a URL of the form https://host/path
         https://api.exämple.com/
-            "https://api.exämple.com/" is no URL of the form https://host/path
+            "https://api.exämple.com/" is not a URL of the form https://host/path
         file:///etc/passwd
-            "file:///etc/passwd" is no URL of the form https://host/path
+            "file:///etc/passwd" is not a URL of the form https://host/path
         https:///path
-            "https:///path" is no URL of the form https://host/path
+            "https:///path" is not a URL of the form https://host/path
 
-            "" is no URL of the form https://host/path
+            "" is not a URL of the form https://host/path
         "#);
     }
 

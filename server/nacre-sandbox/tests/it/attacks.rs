@@ -165,7 +165,7 @@ fn a_state_that_is_full_stops_the_partition() {
 }
 
 #[test]
-fn answers_that_are_too_large_are_refused_to_who_asked() {
+fn answers_that_are_too_large_are_refused() {
     let limits = Limits { result_bytes: 10_000, ..Limits::default() };
     let config = design("function (doc, meta) { emit(meta.id, 'x'.repeat(doc.n)) }", None);
     let mut partition = open(&config, limits, MemoryStorage::default());

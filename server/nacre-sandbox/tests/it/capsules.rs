@@ -48,7 +48,7 @@ fn replayed(capsule: &Capsule) -> String {
 /// The call fails only if it sees what the first one saw: two entries, two documents, a reply from another
 /// server.
 #[test]
-fn a_call_that_failed_fails_again_in_the_same_way_elsewhere() {
+fn a_failed_call_fails_in_the_same_way_when_it_is_replayed() {
     let mut partition = open_probe(setup());
     let entries = r#"[["put","a","1"],["put","b","2"],["put","unseen","3"],["timer","t",9,[]]]"#;
     tell(&mut partition, &[entries]).unwrap();
@@ -89,7 +89,7 @@ fn every_kind_of_call_can_be_made_again() {
 }
 
 #[test]
-fn what_was_only_refused_leaves_no_capsule() {
+fn refused_calls_leave_no_capsule() {
     let mut partition = open_probe(setup());
     tell(&mut partition, &[r#"[["reject","no"]]"#]).unwrap();
     tell(&mut partition, &[r#"[["retry","later"]]"#]).unwrap_err();
@@ -97,7 +97,7 @@ fn what_was_only_refused_leaves_no_capsule() {
 }
 
 #[test]
-fn a_capsule_is_bounded_and_says_when_it_is_not_whole() {
+fn a_capsule_is_bounded_and_marked_when_incomplete() {
     let mut partition = open_probe(setup());
     let text = "x".repeat(5 << 20);
     tell(&mut partition, &[&format!(r#"[["put","a","{text}"]]"#)]).unwrap();
@@ -113,7 +113,7 @@ fn a_capsule_is_bounded_and_says_when_it_is_not_whole() {
 }
 
 #[test]
-fn a_replay_that_asks_for_more_says_so() {
+fn a_replay_that_needs_more_than_the_capsule_reports_that() {
     let mut partition = open_probe(setup());
     tell(&mut partition, &[r#"[["get","","d"],["panic","x"]]"#]).unwrap();
     let capsule = Capsule { answers: Vec::new(), ..only(&partition) };

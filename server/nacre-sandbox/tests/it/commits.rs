@@ -63,7 +63,7 @@ fn a_failed_commit_stops_the_partition_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_reopened_partition_goes_on_as_if_nothing_had_happened() {
+fn a_reopened_partition_continues_where_it_was() {
     let storage = MemoryStorage::default();
     let config = design(MAP, None);
     let mut stream = Stream::default();

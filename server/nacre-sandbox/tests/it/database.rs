@@ -270,7 +270,7 @@ fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
 }
 
 #[test]
-fn what_is_no_object_is_passed_on_beside_those_that_are() {
+fn bodies_that_are_not_objects_are_placed_next_to_objects() {
     let reader = open(true).unwrap();
     let text = |n: usize| format!(r#"{{"id":"k{n}", "padding":""}}"#);
     for (selected, body, is_json, expected) in [
@@ -320,7 +320,7 @@ fn open_with_little_memory() -> Reader {
 
 /// More data than the host could hold at once passes through, in small pieces.
 #[test]
-fn documents_that_were_passed_on_are_let_go() {
+fn placed_documents_are_released() {
     let reader = open_with_little_memory();
     let database = Arc::new(Fixed { documents: 5000, padding: 5000, ..INDEXED });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));

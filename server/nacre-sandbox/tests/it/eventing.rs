@@ -78,7 +78,7 @@ impl Http for Slow {
 }
 
 #[test]
-fn documents_that_take_too_long_are_given_up_one_by_one_and_the_others_go_on() {
+fn documents_that_take_too_long_are_skipped_one_by_one_and_the_others_continue() {
     let source =
         "function OnUpdate(doc, meta) { if (doc.slow) curl('GET', slow); dst[meta.id] = 1 }";
     let documents = Arc::new(MemoryDocuments::default());
@@ -200,7 +200,7 @@ impl Documents for Locked {
 }
 
 #[test]
-fn a_batch_that_waits_for_a_document_goes_on_where_it_stopped() {
+fn a_batch_that_waits_for_a_document_continues_where_it_stopped() {
     let memory = Arc::new(MemoryDocuments::default());
     let is_locked = AtomicBool::new(true);
     let locked = Arc::new(Locked { documents: Arc::clone(&memory), is_locked });

@@ -16,9 +16,9 @@ fn an_import_that_is_not_granted_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_service_is_refused() {
+fn a_component_without_a_service_is_refused() {
     let refusal = |bytes: &[u8]| host().compile(bytes).unwrap_err().to_string();
-    insta::assert_snapshot!(refusal(b"not wasm"), @"not a plugin: it is no WebAssembly");
+    insta::assert_snapshot!(refusal(b"not wasm"), @"not a plugin: it is not WebAssembly");
     insta::assert_snapshot!(
         refusal(&wat::parse_str("(module)").unwrap()),
         @"not a plugin: it is a core module; `nacre plugin build` makes a component of one"
@@ -59,7 +59,7 @@ fn design_documents_are_checked_before_they_are_deployed() {
 }
 
 #[test]
-fn the_plugin_tells_what_it_is() {
+fn the_plugin_reports_its_identity() {
     let described: serde_json::Value =
         serde_json::from_str(&views().describe(Limits::default()).unwrap()).unwrap();
     assert_eq!(described["name"], "views");

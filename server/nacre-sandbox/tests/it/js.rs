@@ -55,7 +55,7 @@ fn places_in_errors_are_those_of_the_source() {
 }
 
 #[test]
-fn a_script_that_uses_what_it_is_not_granted_is_told_when_it_does() {
+fn a_script_gets_an_error_when_it_uses_an_ungranted_capability() {
     let source = r#"
 export function onUpdate(doc, { id }) {
     try { kv.upsert(id, 1, { keyspace: doc.to }) } catch (error) { state.put(id, error.code) }

@@ -28,7 +28,7 @@ fn documents(stream: &mut Stream, numbers: std::ops::Range<usize>) -> nacre_dcp:
 }
 
 #[test]
-fn an_instance_takes_memory_of_who_asks_and_gives_it_back() {
+fn an_instance_is_charged_to_its_caller_and_released_afterwards() {
     let budgets = Budgets::default();
     let mut partition = open("d", PLAIN, &budgets, MemoryStorage::default()).unwrap();
     partition.on_batch(&documents(&mut Stream::default(), 0..10), NOW).unwrap();

@@ -146,7 +146,7 @@ fn requests_are_passed_on_with_the_rights_of_their_users() {
 }
 
 #[test]
-fn a_function_asks_analytics_with_the_rights_of_who_defined_it() {
+fn a_function_queries_analytics_with_the_rights_of_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let (port, passed) = process();
     let mut server = Server::start_with_env(

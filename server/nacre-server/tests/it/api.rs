@@ -680,7 +680,7 @@ fn an_agent_writes_when_it_is_allowed_and_only_over_the_version_it_has_seen() {
 }
 
 #[test]
-fn an_agent_without_a_node_or_a_login_is_told_at_once() {
+fn an_agent_without_a_node_or_a_login_fails_at_once() {
     let run = |environment: &[(&str, &str)]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_nacre"));
         command.arg("mcp").envs(environment.iter().copied()).current_dir(Path::new("/"));

@@ -97,7 +97,7 @@ fn fill(bucket: &mut Bucket, turn: u32) {
 }
 
 #[test]
-fn case_15_20_a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
+fn case_15_20_a_bucket_is_restored_to_a_cluster_with_another_number_of_vbuckets() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
     create_bucket(&server, "shop", 64);
@@ -275,7 +275,7 @@ pub fn write_on(server_address: &str, is_over: &AtomicBool) {
 }
 
 #[test]
-fn case_01_whoever_is_killed_a_backup_that_is_complete_is_what_the_bucket_was() {
+fn case_01_a_complete_backup_equals_the_bucket_whichever_process_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let (data, port_base) = (directory.path().join("node"), port_base());
     let mut node = Some(Server::start_at(&data, port_base));

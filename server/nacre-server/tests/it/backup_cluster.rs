@@ -83,7 +83,7 @@ fn turn(nodes: &mut [Node; 3], number: u64, arguments: &[&str]) {
 }
 
 #[test]
-fn case_02_03_backups_go_on_while_nodes_are_killed_replaced_and_rebalanced() {
+fn case_02_03_backups_continue_while_nodes_are_killed_replaced_and_rebalanced() {
     let directory = tempfile::tempdir().unwrap();
     let turns = from_env("NACRE_BACKUP_KILLS", BACKUPS);
     let mut nodes = three();

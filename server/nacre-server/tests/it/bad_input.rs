@@ -76,7 +76,7 @@ fn requests_that_make_no_sense_get_their_status() {
 }
 
 #[test]
-fn rest_says_what_is_wrong_with_a_request() {
+fn rest_names_the_fault_of_a_request() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let buckets = "/pools/default/buckets";

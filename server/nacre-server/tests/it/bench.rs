@@ -125,7 +125,7 @@ fn each_combination_is_a_row_and_sizes_that_exceed_a_socket_go_both_ways() {
 }
 
 #[test]
-fn what_went_wrong_is_said() {
+fn failures_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let login = ["--user", USER, "--password", PASSWORD, "--bucket", BUCKET];

@@ -139,7 +139,7 @@ fn a_client_gets_what_changed_since_it_last_asked() {
 }
 
 #[test]
-fn what_left_memory_comes_from_the_store() {
+fn evicted_documents_come_from_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     let mut client = server.client();
@@ -256,7 +256,7 @@ fn changes_are_for_those_who_may_read() {
 }
 
 #[test]
-fn an_id_that_is_no_text_is_told_in_hexadecimal() {
+fn an_id_that_is_not_utf_8_is_shown_in_hexadecimal() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();

@@ -116,7 +116,7 @@ pub fn three() -> [Node; 3] {
 }
 
 #[test]
-fn what_is_changed_on_any_node_is_seen_on_all() {
+fn a_change_on_any_node_is_visible_on_all() {
     let nodes = three();
     nodes[1].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
     nodes[2].succeed("PUT", "/settings/rbac/users/local/ann", "password=secret1&roles=admin");
@@ -159,7 +159,7 @@ fn what_is_changed_on_any_node_is_seen_on_all() {
 
 /// SDKs ask one node after the other, and assume that the next one knows the decisions of the last.
 #[test]
-fn each_node_knows_what_another_one_was_told_before() {
+fn each_node_knows_earlier_requests_to_other_nodes() {
     let nodes = three();
     nodes[1].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
     for round in 0..12 {
@@ -179,7 +179,7 @@ fn each_node_knows_what_another_one_was_told_before() {
 }
 
 #[test]
-fn changes_go_on_without_the_leader_and_it_catches_up_with_a_snapshot() {
+fn changes_continue_without_the_leader_and_it_catches_up_with_a_snapshot() {
     let mut nodes = three();
     // The first node leads: it is the one that was there.
     nodes[0].kill();
@@ -267,7 +267,7 @@ fn a_node_joins_although_the_first_one_does_not_lead() {
 }
 
 #[test]
-fn the_leader_may_be_removed_by_itself_and_begins_anew() {
+fn the_leader_can_remove_itself_and_starts_as_a_new_node() {
     let nodes = three();
     let uuid = nodes[0].json("/pools")["uuid"].clone();
     let own = format!("otpNode=ns_1@{}", nodes[0].address());
@@ -345,7 +345,7 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
         (form(fast, PASSWORD), "s ahead of this one's"),
         ("hostname=nowhere.invalid&user=a&password=b".into(), "Failed to resolve"),
         ("hostname=0.0.0.0&user=a&password=b".into(), "is not valid"),
-        ("hostname=127.0.0.1:x&user=a&password=b".into(), "is no port"),
+        ("hostname=127.0.0.1:x&user=a&password=b".into(), "is not a port number"),
         ("hostname=127.0.0.1".into(), "user is missing"),
         (format!("{}&services=tea", form(other.port_base, PASSWORD)), "Unknown services"),
     ] {
@@ -367,7 +367,7 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
 }
 
 #[test]
-fn a_node_that_was_removed_while_it_was_away_is_told_apart_from_members() {
+fn a_node_that_was_removed_while_unreachable_is_distinguished_from_members() {
     let mut nodes = three();
     let (status, text) = nodes[0].add(&nodes[1]);
     assert!(status == 400 && text.contains("already part of cluster"), "{status} {text}");
@@ -395,7 +395,7 @@ fn another_node_under_the_name_of_one_that_is_gone_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_node_that_was_removed_while_it_was_away_is_not_let_in_again() {
+fn a_node_that_was_removed_while_unreachable_is_not_admitted_again() {
     let mut nodes = three();
     nodes[2].kill();
     let otp = format!("otpNode=ns_1@{}", nodes[2].address());
@@ -411,7 +411,7 @@ fn a_node_that_was_removed_while_it_was_away_is_not_let_in_again() {
 }
 
 #[test]
-fn nobody_is_another_node_without_the_secret_of_the_cluster() {
+fn a_node_without_the_secret_of_the_cluster_is_refused() {
     let node = Node::start();
     let uuid = node.json("/pools")["uuid"].as_str().unwrap().to_owned();
     let (stranger, own) = (Key::new(), Key::of_node(node.data_dir()));

@@ -123,7 +123,7 @@ fn a_user_without_the_right_is_refused_with_a_status_of_its_own() {
 }
 
 #[test]
-fn health_needs_no_login_and_says_when_clients_can_come() {
+fn health_needs_no_login_and_shows_when_clients_can_connect() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     for (path, status) in [("/health", "ok"), ("/ready", "ready")] {

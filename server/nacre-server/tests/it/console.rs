@@ -95,7 +95,7 @@ fn server(directory: &tempfile::TempDir) -> Server {
 }
 
 #[test]
-fn a_session_counts_with_its_header_and_ends_when_its_user_says_so() {
+fn a_session_needs_its_header_and_ends_at_logout() {
     let directory = tempfile::tempdir().unwrap();
     let server = server(&directory);
     let wrong = log_in(&server, USER, "wrong");
@@ -305,7 +305,7 @@ fn a_preview_shows_the_rows_of_a_view_that_is_not_stored() {
 
     for (map, more, reason) in [
         ("function (doc) {", "", "line"),
-        (map, r#", "documents": [], "last": 3"#, "one of documents and last"),
+        (map, r#", "documents": [], "last": 3"#, "either documents or last"),
         (map, r#", "whatever": 1"#, "whatever"),
     ] {
         let refused = preview(&of(map, more));
@@ -321,7 +321,7 @@ fn a_preview_shows_the_rows_of_a_view_that_is_not_stored() {
 }
 
 #[test]
-fn only_those_may_preview_who_may_change_and_read_views() {
+fn previews_need_the_rights_to_change_and_read_views() {
     let directory = tempfile::tempdir().unwrap();
     let server = server(&directory);
     let body =

@@ -188,7 +188,7 @@ pub fn is_rebalancing(node: &Node) -> bool {
 }
 
 #[test]
-fn writes_go_on_while_a_rebalance_moves_the_copies() {
+fn writes_continue_while_a_rebalance_moves_the_copies() {
     let nodes = nodes_with_bucket(1);
     let mut client = SmartClient::new(&nodes, BUCKET);
     let mut acknowledged = Acknowledged::default();
@@ -212,7 +212,7 @@ fn writes_go_on_while_a_rebalance_moves_the_copies() {
 }
 
 #[test]
-fn a_rebalance_whose_node_is_lost_says_so_and_is_begun_again() {
+fn a_rebalance_whose_node_is_lost_reports_that_and_starts_again() {
     let mut nodes = nodes_with_bucket(1);
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
     let settings = "/settings/retryRebalance";
@@ -224,7 +224,7 @@ fn a_rebalance_whose_node_is_lost_says_so_and_is_begun_again() {
     nodes[2].kill();
     nodes[0].wait_until("the rebalance fails", |node| !is_rebalancing(node));
     let said = nodes[0].json("/pools/default/rebalanceProgress")["errorMessage"].to_string();
-    let lost = format!("{} was lost meanwhile. It is begun again", nodes[2].address());
+    let lost = format!("{} was lost meanwhile. It starts again", nodes[2].address());
     assert!(said.contains(&lost), "{said}");
     let told = pending(&nodes[0]);
     assert_eq!(
@@ -347,7 +347,7 @@ fn no_number_is_handed_out_twice_although_the_node_of_the_counter_is_killed() {
 }
 
 #[test]
-fn those_who_are_left_go_on_when_an_operator_says_so() {
+fn remaining_nodes_continue_when_an_operator_requests_it() {
     let [first, second, third] = three();
     let fourth = Node::start();
     let form = format!("hostname={}&user={USER}&password={PASSWORD}", fourth.address());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 #[test]
-fn a_node_runs_in_the_process_of_an_application_until_it_is_told_to_stop() {
+fn a_node_runs_in_the_process_of_an_application_until_it_is_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let (data_dir, port_base) = (directory.path().display().to_string(), port_base());
     let cache = std::env::temp_dir().join("nacre-test-plugins").display().to_string();
@@ -45,6 +45,6 @@ fn a_node_runs_in_the_process_of_an_application_until_it_is_told_to_stop() {
 fn options_of_an_embedded_node_are_those_of_the_command_line() {
     assert!(Serve::from_arguments(["--kv-threads", "2", "--buckets", "a,b"]).is_ok());
     let refused = Serve::from_arguments(["--memory", "a lot"]).unwrap_err();
-    assert!(refused.contains("is no amount of memory"), "{refused}");
+    assert!(refused.contains("is not an amount of memory"), "{refused}");
     assert!(Serve::from_arguments(["--unknown"]).is_err());
 }

@@ -192,7 +192,7 @@ fn a_function_copies_documents_and_is_paused_resumed_and_undeployed() {
 
 /// Of versions in quick succession, an ordinary function would see the last.
 #[test]
-fn a_function_that_asks_is_told_every_version_with_the_one_before() {
+fn a_function_that_requests_it_gets_every_version_with_the_previous_one() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     let bucket = format!("/pools/default/buckets/{BUCKET}");
@@ -311,7 +311,7 @@ fn stored_secrets_are_kept_for_the_same_server_only() {
 }
 
 #[test]
-fn definitions_are_told_back_exported_and_imported() {
+fn definitions_are_returned_exported_and_imported() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     collections(&server, &["meta", "dst"]);
@@ -424,7 +424,7 @@ fn a_function_reaches_other_buckets_and_follows_all_collections_of_a_scope() {
 }
 
 #[test]
-fn who_may_not_use_documents_does_not_define_functions_that_would() {
+fn defining_a_function_needs_the_rights_that_it_uses() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     collections(&server, &["meta", "dst"]);
@@ -557,7 +557,7 @@ fn timers_that_are_due_while_the_node_is_killed_fire_once_each() {
 }
 
 #[test]
-fn what_a_function_wrote_does_not_wake_it_after_a_crash_either() {
+fn writes_of_a_function_do_not_trigger_it_after_a_crash_either() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     collections(&server, &["meta", "runs"]);

@@ -48,7 +48,7 @@ fn a_function_reads_rows_of_a_query_that_sees_what_was_written_before() {
 }
 
 #[test]
-fn a_query_of_a_function_writes_elsewhere_and_never_what_would_wake_it() {
+fn a_query_of_a_function_writes_to_other_keyspaces_but_not_to_its_source() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serving(directory.path());
     collections(&server, &["meta", "dst"]);
@@ -91,7 +91,7 @@ fn deploy_as_author(server: &Server, code: &str) {
 }
 
 #[test]
-fn a_function_queries_with_the_rights_of_who_defined_it() {
+fn a_function_queries_with_the_rights_of_its_owner() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serving(directory.path());
     collections(&server, &["meta", "dst", "secret"]);
@@ -149,7 +149,7 @@ fn an_endless_query_ends_with_the_time_of_the_function() {
 }
 
 #[test]
-fn what_is_no_statement_within_code_is_refused_when_a_function_is_defined() {
+fn an_invalid_statement_within_code_is_refused_when_a_function_is_defined() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     collections(&server, &["meta"]);
@@ -167,7 +167,7 @@ fn what_is_no_statement_within_code_is_refused_when_a_function_is_defined() {
 }
 
 #[test]
-fn a_function_searches_with_the_rights_of_who_defined_it() {
+fn a_function_searches_with_the_rights_of_its_owner() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serving(directory.path());
     collections(&server, &["meta", "dst"]);

@@ -33,7 +33,7 @@ function Later() {}
 function OnDelete(meta) { dst['gone ' + meta.id] = 1 }";
 
 #[test]
-fn a_dry_run_tells_what_a_function_would_do_and_does_nothing() {
+fn a_dry_run_reports_the_effects_of_a_function_and_has_none() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     collections(&server, &["meta", "dst"]);

@@ -55,7 +55,7 @@ fn a_function_in_typescript_of_two_files_runs_and_fails_where_its_author_sees() 
 }
 
 #[test]
-fn what_is_wrong_with_typescript_is_told_with_its_place() {
+fn errors_of_typescript_are_reported_with_their_position() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     collections(&server, &["meta"]);

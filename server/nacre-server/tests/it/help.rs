@@ -40,7 +40,7 @@ fn every_command_explains_itself() {
 }
 
 #[test]
-fn the_exit_status_says_what_a_script_can_do() {
+fn the_exit_status_shows_the_kind_of_failure() {
     let status = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
         let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ fn import(
 }
 
 #[test]
-fn what_has_the_same_key_is_counted_and_left_where_that_is_asked_for() {
+fn existing_keys_are_counted_and_kept_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let node = format!("127.0.0.1:{}", server.port_base);

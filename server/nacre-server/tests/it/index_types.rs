@@ -100,7 +100,7 @@ fn entries_follow_documents_through_upgrades_and_restarts() {
 }
 
 #[test]
-fn a_paused_index_answers_and_goes_on_where_it_was() {
+fn a_paused_index_answers_and_continues_where_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = start(directory.path());
     let mut client = server.client();
@@ -123,7 +123,7 @@ fn a_paused_index_answers_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn an_index_since_now_passes_over_what_was() {
+fn an_index_since_now_skips_earlier_documents() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = server.client();
@@ -138,7 +138,7 @@ fn an_index_since_now_passes_over_what_was() {
 /// As after a crash in which the store of documents has lost more than that of the index: the index starts again at its
 /// first begin.
 #[test]
-fn an_index_since_now_that_begins_anew_passes_over_what_was() {
+fn a_restarted_index_since_now_skips_earlier_documents() {
     let (directory, before) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let server = start(directory.path());
     let port_base = server.port_base;
@@ -235,12 +235,12 @@ fn an_index_of_a_scope_names_collections_and_forgets_those_that_are_dropped() {
 }
 
 #[test]
-fn what_cannot_be_asked_or_deployed_is_refused_with_a_reason() {
+fn invalid_requests_and_deployments_are_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let reason = |(code, answer): (u16, Value)| (code, answer["errors"]["_"].to_string());
     for (more, words) in [
-        (json!({"bucket": null}), "has a bucket: name it"),
+        (json!({"bucket": null}), "belongs to a bucket: name the bucket"),
         (json!({"grants": {"http-out": ["h"]}}), "may log, and be granted nothing else"),
         (json!({"collection": "c"}), "a collection without its scope"),
     ] {

@@ -53,7 +53,7 @@ fn a_node_without_a_name_is_where_it_was_reached() {
 }
 
 #[test]
-fn what_is_only_to_be_checked_is_not_done() {
+fn a_check_has_no_effects() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let buckets = || names(&json_of(&server, "/pools/default/buckets"), "name");
@@ -113,7 +113,7 @@ fn settings_that_are_as_they_are_can_be_read_and_not_changed() {
 }
 
 #[test]
-fn who_has_a_part_in_a_bucket_sees_that_bucket_only() {
+fn users_with_rights_in_a_bucket_see_only_that_bucket() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let scopes = format!("/pools/default/buckets/{BUCKET}/scopes");
@@ -149,7 +149,7 @@ fn who_has_a_part_in_a_bucket_sees_that_bucket_only() {
 }
 
 #[test]
-fn somebody_is_left_who_may_do_everything() {
+fn the_last_full_administrator_cannot_be_removed() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let own = format!("/settings/rbac/users/local/{USER}");

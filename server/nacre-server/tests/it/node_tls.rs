@@ -44,7 +44,7 @@ fn log_in(stream: &mut dyn Stream, secret: &str) -> Option<u16> {
 }
 
 #[test]
-fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
+fn a_client_without_the_key_of_a_node_is_never_accepted_as_one() {
     let (first, second) = (Node::start(), Node::start());
     assert_eq!(first.add(&second).0, 200);
     let cluster = state_of(&first);
@@ -150,7 +150,7 @@ fn a_node_is_added_only_with_the_key_that_is_asked_for() {
     let fingerprint = other.json("/nodes/self")["fingerprint"].as_str().unwrap().to_owned();
     assert_eq!(fingerprint, Key::of_node(other.data_dir()).fingerprint());
     let (status, text) = add(&other.address(), &Key::new().fingerprint());
-    assert!(status == 400 && text.contains("another node answers there"), "{text}");
+    assert!(status == 400 && text.contains("another node answers at this address"), "{text}");
     let (status, text) = add(&other.address(), "abc");
     assert!(status == 400 && text.contains("64 hexadecimal digits"), "{text}");
     // A proxy that passes on the node's description.
@@ -160,9 +160,9 @@ fn a_node_is_added_only_with_the_key_that_is_asked_for() {
         candidate
     });
     let (status, text) = add(&format!("127.0.0.1:{port}"), "");
-    assert!(status == 400 && text.contains("has not the key that it speaks of"), "{text}");
+    assert!(status == 400 && text.contains("does not have the key that it announced"), "{text}");
     let (status, text) = add(&format!("127.0.0.1:{port}"), &fingerprint);
-    assert!(status == 400 && text.contains("another node answers there"), "{text}");
+    assert!(status == 400 && text.contains("another node answers at this address"), "{text}");
     // A copy of the data directory of a member.
     let (port, copy) =
         impostor::newcomer(Key::of_node(first.data_dir()), VERSION, |candidate| candidate);
@@ -189,7 +189,7 @@ fn a_node_joins_the_one_with_the_key_that_is_asked_for() {
         late.ask("POST", "/node/controller/doJoinCluster", &form)
     };
     let (status, text) = join(&Key::new().fingerprint());
-    assert!(status == 400 && text.contains("another node answers there"), "{text}");
+    assert!(status == 400 && text.contains("another node answers at this address"), "{text}");
     assert_eq!(join(&Key::of_node(first.data_dir()).fingerprint()).0, 200);
     late.wait_until("the cluster", |node| {
         node.json("/pools")["uuid"] == first.json("/pools")["uuid"]
@@ -197,7 +197,7 @@ fn a_node_joins_the_one_with_the_key_that_is_asked_for() {
 }
 
 #[test]
-fn a_node_that_has_lost_its_key_is_nobody_to_the_others_and_one_that_is_alone_takes_another() {
+fn a_node_without_its_key_is_refused_by_the_others_and_a_lone_one_creates_another() {
     let (first, mut second) = (Node::start(), Node::start());
     let forget_key = |node: &Node| {
         std::fs::remove_file(node.data_dir().join("tls/node-key.pem")).unwrap();
@@ -266,7 +266,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, seen: &Seen, offset: u16) {
 
 /// Also shows that the search would find something: a request without TLS is found.
 #[test]
-fn who_listens_between_nodes_learns_neither_documents_nor_the_secret() {
+fn an_eavesdropper_between_nodes_learns_neither_documents_nor_the_secret() {
     let (first, second) = (Node::start(), Node::start());
     let seen = Seen::default();
     eavesdrop(first.port_base, "127.0.0.2", &seen);

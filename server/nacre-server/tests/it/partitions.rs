@@ -150,7 +150,7 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
 }
 
 #[test]
-fn what_was_there_before_a_clean_stop_is_up_to_date_after_it() {
+fn indexes_are_up_to_date_after_a_clean_stop() {
     let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
     let mut server = Server::start_at(directory.path(), port_base);
     let bucket = process::BUCKET;

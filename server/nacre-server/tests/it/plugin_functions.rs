@@ -169,7 +169,7 @@ fn a_function_that_ends_badly_fails_its_query_alone() {
 }
 
 #[test]
-fn what_functions_have_no_use_for_is_refused_with_a_reason() {
+fn unsupported_settings_of_functions_are_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     assert_eq!(upload(&server, "functions", "1", "").0, 201);
@@ -178,7 +178,7 @@ fn what_functions_have_no_use_for_is_refused_with_a_reason() {
     for (more, why) in [
         (json!({"bucket": BUCKET}), "belongs to no bucket"),
         (json!({"scope": "s"}), "name that as well"),
-        (json!({"since": "now"}), "begins nowhere"),
+        (json!({"since": "now"}), "leave out where to begin"),
         (json!({"grants": {"http-out": ["example.com"]}}), "granted nothing else"),
         (json!({"version": "asks"}), "granted nothing else"),
     ] {
@@ -209,7 +209,7 @@ fn what_functions_have_no_use_for_is_refused_with_a_reason() {
 }
 
 #[test]
-fn only_who_may_call_code_calls_functions_of_plugins() {
+fn functions_of_plugins_need_the_right_to_call_code() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     assert_eq!(upload(&server, "functions", "1", "").0, 201);

@@ -99,7 +99,7 @@ fn a_project_in_go_can_be_built_several_times_at_once() {
 }
 
 #[test]
-fn what_cannot_be_built_in_go_is_told_in_a_line() {
+fn a_failed_build_in_go_is_reported_in_a_line() {
     let folder = tempfile::tempdir().unwrap();
     for (world, told) in [
         ("functions", "functions are written in Rust or Python"),
@@ -126,7 +126,7 @@ fn what_cannot_be_built_in_go_is_told_in_a_line() {
 
 /// The linker keeps a method that is not called, so that the build can report it.
 #[test]
-fn a_method_in_go_that_would_not_be_called_is_told() {
+fn a_method_in_go_that_would_not_be_called_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     succeed(folder.path(), &["new", "a", "--lang", "go"]);
     let main = folder.path().join("a/main.go");
@@ -302,7 +302,7 @@ fn the_collector_of_a_plugin_in_go_knows_the_limit_of_its_memory() {
 
 /// All documents come in one batch, some before the one that has it made again and some behind.
 #[test]
-fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
+fn effects_of_go_plugins_happen_once_and_fatal_errors_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();

@@ -33,7 +33,7 @@ fn a_script_is_made_of_the_typescript_beside_it() {
 }
 
 #[test]
-fn what_a_node_would_refuse_is_not_built() {
+fn a_plugin_that_a_node_would_refuse_is_not_built() {
     let project = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(project.path().join(name), text).unwrap();
     let manifest = "name = \"counts\"\nversion = \"1\"\nscript = \"main.js\"\n";

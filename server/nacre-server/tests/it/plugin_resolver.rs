@@ -70,7 +70,7 @@ fn a_bucket_has_its_conflicts_resolved_by_a_plugin_until_it_is_undeployed() {
         json!({"package": "resolver", "version": "1", "bucket": BUCKET, "scope": "_default"});
     let (code, refused) =
         ask(&server, "PUT", "/deployments/third", "", scoped.to_string().as_bytes());
-    assert!(code == 400 && refused.to_string().contains("name no scope"), "{refused}");
+    assert!(code == 400 && refused.to_string().contains("leave the scope out"), "{refused}");
 
     assert_eq!(ask(&server, "DELETE", "/deployments/longer", "", b"").0, 200);
     assert_eq!(set(&mut client, "k", "short", 9).status, 0, "the bucket's rule");
@@ -87,7 +87,7 @@ fn a_bucket_has_its_conflicts_resolved_by_a_plugin_until_it_is_undeployed() {
 }
 
 #[test]
-fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
+fn a_resolver_that_traps_fails_one_write_and_delays_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = server.client();

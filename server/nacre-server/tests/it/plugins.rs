@@ -159,7 +159,7 @@ fn a_package_is_deployed_upgraded_and_removed() {
 }
 
 #[test]
-fn a_paused_deployment_answers_and_goes_on_where_it_was() {
+fn a_paused_deployment_answers_and_continues_where_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     upload(&server, "1", "");
@@ -199,7 +199,7 @@ fn a_deployment_resumes_after_a_kill() {
 }
 
 #[test]
-fn a_deployment_since_now_passes_over_what_was() {
+fn a_deployment_since_now_skips_earlier_documents() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     write(&server, 0..100);
@@ -222,7 +222,7 @@ fn sum_once_built(server: &mut Server, documents: u64) -> Value {
 }
 
 #[test]
-fn a_deployment_that_is_built_anew_begins_where_it_began() {
+fn a_rebuilt_deployment_begins_where_it_began() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     write(&server, 0..100);
@@ -263,7 +263,7 @@ fn a_deployment_that_is_built_anew_begins_where_it_began() {
 }
 
 #[test]
-fn what_cannot_be_deployed_is_refused_with_a_reason() {
+fn an_invalid_deployment_is_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let post = |body: &[u8]| ask(&server, "POST", "/plugins", "", body);
@@ -315,7 +315,7 @@ fn what_cannot_be_deployed_is_refused_with_a_reason() {
 }
 
 #[test]
-fn only_who_may_deploys_and_asks() {
+fn deploying_and_invoking_need_their_rights() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     upload(&server, "1", "");
@@ -388,7 +388,7 @@ fn deploy_script(server: &Server, name: &str, source: &str, more: &str) -> (u16,
 }
 
 #[test]
-fn what_has_failed_is_not_begun_again_for_another() {
+fn a_failed_bucket_is_not_retried_for_another() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     // Its steps take long, so that the deadline comes before the limit of steps.
@@ -422,7 +422,7 @@ fn what_has_failed_is_not_begun_again_for_another() {
 }
 
 #[test]
-fn what_could_not_be_opened_is_opened_once_that_can_be() {
+fn a_bucket_that_could_not_be_opened_is_opened_once_possible() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let source = "export function onUpdate() {}";
@@ -446,7 +446,7 @@ fn what_could_not_be_opened_is_opened_once_that_can_be() {
 }
 
 #[test]
-fn a_plugin_is_told_who_asks_and_what_it_answers_is_checked() {
+fn a_plugin_receives_its_caller_and_its_answers_are_checked() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let source = r#"

@@ -178,7 +178,7 @@ fn running(server: &Server) -> usize {
 }
 
 #[test]
-fn a_request_that_runs_is_stopped_by_who_may() {
+fn a_running_request_is_stopped_by_users_with_the_right() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serving(directory.path());
     let body = json!({"statement": ENDLESS, "client_context_id": "mine"}).to_string();
@@ -205,7 +205,7 @@ fn a_request_that_runs_is_stopped_by_who_may() {
 }
 
 #[test]
-fn a_query_ends_when_its_client_goes_away() {
+fn a_query_ends_when_its_client_disconnects() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serving(directory.path());
     let rows = "SELECT a, b FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
@@ -345,7 +345,7 @@ fn users_see_their_own_requests_and_prepared_statements() {
 }
 
 #[test]
-fn management_tells_what_is_true() {
+fn management_reports_the_true_state() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     let get = |path: &str| {

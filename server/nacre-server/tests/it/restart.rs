@@ -186,7 +186,7 @@ fn fresh_rows_are_there_at_once_after_a_restart() {
 }
 
 #[test]
-fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
+fn a_revoked_right_is_gone_with_the_next_request() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     server.client().set(b"k", b"1").unwrap();
@@ -237,7 +237,7 @@ fn an_empty_password_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_node_without_its_settings_does_not_begin_anew_beside_its_documents() {
+fn a_node_without_its_settings_does_not_start_empty_beside_its_documents() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     server.client().set(b"k", b"1").unwrap();

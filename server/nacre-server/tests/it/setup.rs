@@ -151,7 +151,7 @@ fn an_unclaimed_node_is_taken_into_a_cluster_whose_administrator_is_its_own_then
 }
 
 #[test]
-fn permissions_and_targets_are_told_to_tools() {
+fn permissions_and_targets_are_available_to_tools() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let check = ("POST", "/pools/default/checkPermissions");

@@ -47,7 +47,7 @@ fn statements_that_are_piped_in_are_carried_out() {
 }
 
 #[test]
-fn what_fails_ends_a_script_and_is_told_with_its_place() {
+fn a_failing_statement_ends_a_script_and_is_reported_with_its_position() {
     let directory = tempfile::tempdir().unwrap();
     let server = started(directory.path());
     let script = "SELECT RAW 1;\nSELECT 1 +\n  FROM;\nSELECT RAW 2;\n";
@@ -89,7 +89,7 @@ fn a_node_that_is_not_there_is_named() {
 }
 
 #[test]
-fn what_a_user_may_not_do_is_told_apart_from_a_wrong_password() {
+fn a_missing_right_is_distinguished_from_a_wrong_password() {
     let directory = tempfile::tempdir().unwrap();
     let server = started(directory.path());
     let form = "password=password&roles=data_reader[*]";
@@ -103,7 +103,7 @@ fn what_a_user_may_not_do_is_told_apart_from_a_wrong_password() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_shell_in_silence() {
+fn a_closed_pipe_ends_the_shell_without_a_message() {
     let directory = tempfile::tempdir().unwrap();
     let server = started(directory.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));

@@ -61,7 +61,7 @@ fn fill(disk: &std::path::Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_nodes_agree_on_waits_for_space_and_goes_on_with_it() {
+fn agreed_changes_wait_for_disk_space_and_continue() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start_on_disk(directory.path(), 96);
     let add = |server: &Server, name: &str| {

@@ -399,7 +399,7 @@ fn wait_for_failover(node: &Node) {
 }
 
 #[test]
-fn functions_go_on_where_another_node_stopped() {
+fn functions_continue_where_another_node_stopped() {
     let mut nodes = nodes_for_functions();
     let code = "function OnDeploy(action) { couchbase.increment(dst, {id: 'OnDeploy'}) }
         function OnUpdate(doc, meta) { couchbase.increment(dst, {id: meta.id}) }";
@@ -594,7 +594,7 @@ export function merge({ path }, parts) {
 
 /// SDKs ask one node after the other, and assume that the next one knows the decisions of the last.
 #[test]
-fn each_node_tells_of_functions_what_was_done_at_another_one_before() {
+fn each_node_reports_changes_of_functions_made_at_other_nodes() {
     let nodes = nodes_with_bucket(0);
     for collection in ["source", "meta"] {
         let path = format!("/pools/default/buckets/{BUCKET}/scopes/_default/collections");
@@ -681,7 +681,7 @@ fn set(client: &mut SmartClient, level: u8, key: &str, n: u64) {
 }
 
 #[test]
-fn each_node_tells_the_changes_of_all_of_them() {
+fn each_node_returns_the_changes_of_all_nodes() {
     let nodes = nodes_with_bucket(1);
     rebalance(&nodes, &[]);
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
@@ -803,7 +803,7 @@ fn events_come_once_and_in_order_while_vbuckets_move() {
 }
 
 #[test]
-fn a_consumer_goes_on_from_its_token_after_a_failover() {
+fn a_consumer_continues_from_its_token_after_a_failover() {
     let mut nodes = nodes_with_bucket(2);
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
     rebalance(&nodes, &[]);
@@ -846,7 +846,7 @@ fn a_consumer_goes_on_from_its_token_after_a_failover() {
 }
 
 #[test]
-fn what_one_node_was_told_to_make_is_in_the_catalogs_of_all() {
+fn definitions_made_at_one_node_are_in_the_catalogs_of_all() {
     let nodes = nodes_with_bucket(1);
     for round in 0..12 {
         let (told, asked) = (&nodes[round % 3], &nodes[(round + 1) % 3]);

@@ -150,7 +150,7 @@ fn a_device_in_another_process() {
 }
 
 #[test]
-fn edits_made_offline_on_two_devices_and_at_the_node_end_equal_whoever_is_killed() {
+fn edits_made_offline_on_two_devices_and_at_the_node_converge_despite_kills() {
     let (data, here, there) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let port_base = port_base();
@@ -280,7 +280,7 @@ fn put_user(server: &Server, name: &str, roles: &str) {
 }
 
 #[test]
-fn a_user_gets_what_the_user_may_read_for_as_long_as_that_is_so() {
+fn a_user_gets_readable_changes_as_long_as_the_right_lasts() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     make_collections(&server, &["orders", "prices"]);
@@ -349,7 +349,7 @@ fn strangers_are_refused() {
 
 /// What a client sends after the handshake, and what becomes of the connection.
 #[test]
-fn what_is_no_session_ends_the_connection_and_nothing_else() {
+fn a_malformed_session_ends_only_its_connection() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let login = "QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";

@@ -255,7 +255,7 @@ fn a_certificate_of_a_client_logs_in_the_user_it_names() {
 /// The commands of the binary trust a node's own authority when it is passed to them, and report the missing one
 /// otherwise.
 #[test]
-fn the_operator_says_which_versions_and_cipher_suites_clients_may_use() {
+fn the_operator_sets_the_versions_and_cipher_suites_of_clients() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let authority = own_authority(&server);

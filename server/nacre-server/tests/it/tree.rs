@@ -126,7 +126,7 @@ fn is_constant(word: &str) -> bool {
 }
 
 #[test]
-fn what_is_embedded_knows_no_wasm_http_consensus_or_runtime() {
+fn embedded_crates_depend_on_no_wasm_http_consensus_or_runtime() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     for package in ["nacre-bucket", "nacre-embedded", "nacre-embedded-c"] {
         let output = Command::new(&cargo)

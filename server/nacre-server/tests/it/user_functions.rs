@@ -100,7 +100,7 @@ fn libraries_are_stored_listed_and_removed() {
 }
 
 #[test]
-fn an_exception_tells_what_was_thrown_and_where() {
+fn an_exception_names_the_thrown_value_and_its_position() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     put(&server, "lib", "function f(x) {\n  return x.y.z;\n}\nfunction g() { throw {code: 7} }");
@@ -181,7 +181,7 @@ fn code_that_does_not_end_fails_alone() {
 }
 
 #[test]
-fn what_code_keeps_is_seen_by_no_other_request() {
+fn state_of_code_is_invisible_to_other_requests() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     define(&server, "counts", "let count = 0; function counts() { return count += 1 }");
@@ -210,7 +210,7 @@ fn fill(server: &Server, documents: usize) {
 }
 
 #[test]
-fn code_queries_with_the_rights_and_the_time_of_who_asks() {
+fn code_queries_with_the_rights_and_the_time_of_its_caller() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     fill(&server, 3000);
@@ -316,7 +316,7 @@ fn functions_and_libraries_survive_a_restart_and_go_with_their_scope() {
 }
 
 #[test]
-fn each_does_what_its_roles_say() {
+fn each_user_can_do_what_the_roles_allow() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     rows(&server, "CREATE SCOPE default:`default`.travel");

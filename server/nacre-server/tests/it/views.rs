@@ -48,7 +48,7 @@ fn the_first_request_waits_for_the_plugin_to_be_compiled() {
 }
 
 #[test]
-fn a_replaced_design_document_is_built_anew() {
+fn a_replaced_design_document_is_rebuilt() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     server.client().set(b"k", b"{\"a\":1,\"b\":2}").unwrap();
@@ -64,7 +64,7 @@ fn a_replaced_design_document_is_built_anew() {
 }
 
 #[test]
-fn a_design_document_that_is_none_is_refused_with_the_reason() {
+fn a_malformed_design_document_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     server.put_design("warm", r#"{"views": {}}"#);
@@ -116,7 +116,7 @@ fn user_code_of_every_temper_costs_only_its_own_document() {
 
 /// A design document may let changes gather; a query that needs them makes the feed take them.
 #[test]
-fn changes_gather_until_somebody_asks() {
+fn changes_gather_until_a_request_arrives() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     let mut client = server.client();

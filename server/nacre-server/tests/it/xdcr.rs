@@ -450,7 +450,7 @@ fn many_conflicts_at_once_are_all_logged() {
 
 /// The collection of the log is dropped: versions go on without a record, and that is said. Once it is there again, it is written to.
 #[test]
-fn a_log_that_is_gone_holds_nothing_up() {
+fn a_missing_log_delays_nothing() {
     let node = Node::start();
     for name in ["one", "two"] {
         make_bucket(&node, name, "numVBuckets=16&conflictResolutionType=lww");
@@ -520,7 +520,7 @@ fn a_replication_sends_no_more_than_its_limit() {
 
 /// It is told to go on while its vBuckets still ask the target how far it is, before they rest.
 #[test]
-fn a_replication_that_is_resumed_at_once_goes_on() {
+fn a_replication_that_is_resumed_at_once_continues() {
     let node = Node::start();
     for name in ["one", "two"] {
         make_bucket(&node, name, "numVBuckets=16");
@@ -598,7 +598,7 @@ fn a_document_that_the_target_refuses_is_shown_and_skipped() {
 }
 
 #[test]
-fn only_those_may_replicate_who_have_the_right_to() {
+fn replication_needs_its_right() {
     let node = Node::start();
     make_bucket(&node, "one", "numVBuckets=16");
     let user = "/settings/rbac/users/local/ann";

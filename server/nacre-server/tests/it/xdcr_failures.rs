@@ -94,7 +94,7 @@ fn a_replication_ends_with_the_bucket_that_it_reads() {
 
 /// The password is changed at the target. What is written meanwhile waits, and goes with the new password.
 #[test]
-fn a_password_that_has_changed_is_said_and_the_next_one_goes_on() {
+fn a_changed_password_is_reported_and_the_next_one_resumes_replication() {
     let node = Node::start();
     for name in ["one", "two"] {
         make_bucket(&node, name, "numVBuckets=16");
@@ -128,7 +128,7 @@ fn a_password_that_has_changed_is_said_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_cluster_with_the_certificate_of_somebody_else_is_not_talked_to() {
+fn a_cluster_with_an_untrusted_certificate_gets_no_requests() {
     let node = Node::start();
     make_bucket(&node, "one", "numVBuckets=16");
     let mut params = CertificateParams::default();

@@ -26,7 +26,7 @@ pub struct Choices {
 
 impl Choices {
     /// Records a message that `to` has received from `from`.
-    pub fn hear(&mut self, to: usize, from: usize, message: &[u8]) {
+    pub fn record(&mut self, to: usize, from: usize, message: &[u8]) {
         if let Ok(Message::Report { number, standings, .. }) = postcard::from_bytes(message) {
             self.reports.insert((to, from), (number, standings));
         }
@@ -83,10 +83,12 @@ impl Choices {
     /// newly chosen.
     fn better(&self, by: usize, bucket: &str, vbid: u16, chain: &Chain) -> Option<usize> {
         let best = |standing: &Standing| (standing.term, standing.prepared);
-        let chosen =
-            self.said(by, bucket, vbid, chain).next().map(|(_, standing)| best(standing))?;
-        let mut said = self.said(by, bucket, vbid, chain);
-        said.find(|(_, standing)| best(standing) > chosen).map(|(node, _)| node)
+        let chosen = self
+            .standings_of(by, bucket, vbid, chain)
+            .next()
+            .map(|(_, standing)| best(standing))?;
+        let mut standings = self.standings_of(by, bucket, vbid, chain);
+        standings.find(|(_, standing)| best(standing) > chosen).map(|(node, _)| node)
     }
 
     /// Returns a copy whose history has grown since its report.
@@ -98,20 +100,22 @@ impl Choices {
         chain: &Chain,
         end: impl Fn(usize) -> Option<u64>,
     ) -> Option<usize> {
-        let mut said = self.said(by, bucket, vbid, chain);
-        said.find(|(node, standing)| end(*node) > Some(standing.high_seqno)).map(|(node, _)| node)
+        let mut standings = self.standings_of(by, bucket, vbid, chain);
+        standings
+            .find(|(node, standing)| end(*node) > Some(standing.high_seqno))
+            .map(|(node, _)| node)
     }
 
     /// Returns the standings of the copies of `chain` that were polled together with the active one, which is the first; nothing
     /// if the active copy was not newly chosen.
-    fn said(
+    fn standings_of(
         &self,
         by: usize,
         bucket: &str,
         vbid: u16,
         chain: &Chain,
     ) -> impl Iterator<Item = (usize, &Standing)> {
-        let said = move |node: NodeId| {
+        let standing_of = move |node: NodeId| {
             let (number, standings) = self.reports.get(&(by, index(node)))?;
             Some((*number, index(node), standings.get(bucket)?.get(&vbid)?))
         };
@@ -120,10 +124,10 @@ impl Choices {
             let is_chosen = |standing: &Standing| {
                 (standing.term, standing.high_seqno) == (chosen.term, chosen.high_seqno)
             };
-            said(chain.active()?).filter(|(.., standing)| is_chosen(standing))
+            standing_of(chain.active()?).filter(|(.., standing)| is_chosen(standing))
         });
         let of_chosen = chosen.map(|(number, ..)| number);
-        let all = chain.copies.iter().flatten().copied().filter_map(said);
+        let all = chain.copies.iter().flatten().copied().filter_map(standing_of);
         all.filter(move |(number, ..)| Some(*number) == of_chosen)
             .map(|(_, node, standing)| (node, standing))
     }

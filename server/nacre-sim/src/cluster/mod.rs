@@ -10,7 +10,7 @@ mod wires;
 
 use crate::services::services;
 use crate::world::Wishes;
-use crate::{Chance, Clock, Council, Disk, World};
+use crate::{Chance, Clock, Disk, SimulatedRaft, World};
 use agenda::Agenda;
 use choices::Choices;
 use foldhash::fast::FixedState;
@@ -29,8 +29,8 @@ pub const US: u64 = 1000;
 /// A millisecond in nanoseconds.
 pub const MS: u64 = 1000 * US;
 
-/// Interval at which the council checks which nodes reach each other.
-const MEET_NS: u64 = 50 * MS;
+/// Interval at which the simulated Raft checks which nodes reach each other.
+const ELECTIONS_NS: u64 = 50 * MS;
 /// Pause before a process that failed to start is started again.
 const START_AGAIN_NS: u64 = 500 * MS;
 /// Maximum number of messages kept for a stopped process: enough for some of each kind and sender.
@@ -39,7 +39,7 @@ const WAITING_MAX: usize = 64;
 pub const USER: &str = "admin";
 
 /// A message between nodes, outside of connections.
-struct Letter {
+struct PeerMessage {
     from: usize,
     to: usize,
     message: Vec<u8>,
@@ -60,21 +60,21 @@ enum Event {
     /// An end of a connection notices its loss.
     Lost { wire: u64 },
     /// A message arrives.
-    Hear(Box<Letter>),
+    Deliver(Box<PeerMessage>),
     /// A node learns of decisions.
     Learn { node: u16, life: u32 },
     /// A process that failed to start is started again.
     Start { node: usize },
-    /// The council meets.
-    Meet,
+    /// Elections are due.
+    Elections,
     /// An alarm goes off.
     Alarm(u64),
 }
 
 /// An event that concerns the clients.
-pub enum Happening {
+pub enum ClientEvent {
     /// A client has received bytes.
-    Told {
+    Received {
         /// The client's connection.
         wire: u64,
         /// The unconsumed bytes from before, and the new ones.
@@ -125,7 +125,7 @@ struct Machine {
     /// The node learns of no decision until this time.
     unaware_until: u64,
     /// Messages received without a running process: the senders keep them for the next one.
-    waiting: Vec<Letter>,
+    waiting: Vec<PeerMessage>,
     /// Maximum delay of the flusher by the disk; the usual delay if 0.
     disk_delay_ns: u64,
 }
@@ -168,7 +168,7 @@ pub struct Cluster {
     /// A decision that violates the rules, and the reason.
     pub broken_choice: Option<String>,
     /// The agreement of the nodes.
-    pub council: Arc<Council>,
+    pub raft: Arc<SimulatedRaft>,
     /// The network between the nodes.
     pub network: Network,
 }
@@ -180,7 +180,7 @@ impl Cluster {
     /// Panics if a node fails to start.
     pub fn new(clocks: &[Clock], mut chance: Chance, lost_answers: u64) -> Cluster {
         let count = clocks.len();
-        let council = Council::new(count, chance.fork(), lost_answers);
+        let raft = SimulatedRaft::new(count, chance.fork(), lost_answers);
         let disks: Vec<Arc<Disk>> = clocks.iter().map(|_| Arc::default()).collect();
         let mut agreed = Agreed::new("c".repeat(32));
         agreed.secret = Secret::new([7; 32]);
@@ -242,11 +242,11 @@ impl Cluster {
             chance,
             choices: Choices::default(),
             broken_choice: None,
-            council,
+            raft,
             network,
         };
         (0..count).for_each(|index| cluster.start(index));
-        cluster.at(0, Event::Meet);
+        cluster.at(0, Event::Elections);
         cluster
     }
 
@@ -317,7 +317,7 @@ impl Cluster {
 
     /// Returns the agreed state as known to the leader, or else to any running node.
     pub fn agreed(&self) -> Option<Arc<Agreed>> {
-        let leader = self.council.leader().and_then(|leader| self.node(leader));
+        let leader = self.raft.leader().and_then(|leader| self.node(leader));
         let node = leader.or_else(|| self.nodes().next().map(|(_, node)| node))?;
         Some(node.cluster())
     }
@@ -327,7 +327,7 @@ impl Cluster {
     /// # Errors
     /// The reason why the change is not made, or why its outcome is unknown.
     pub fn change(&mut self, change: &nacre_cluster::Change) -> Result<(), Error> {
-        let able = (0..self.len()).find(|index| self.works(*index) && self.council.teaches(*index));
+        let able = (0..self.len()).find(|index| self.works(*index) && self.raft.leader_reaches(*index));
         let unavailable = || Error::Unavailable("no node is able to decide".into());
         let index = able.ok_or_else(unavailable)?;
         let node = Arc::clone(self.enter(index).ok_or_else(unavailable)?);
@@ -360,14 +360,14 @@ impl Cluster {
                 }
                 node => node.expect("a node starts with what it has stored"),
             };
-        node.agree_by(self.council.seat(index));
+        node.agree_by(self.raft.agreement(index));
         let process = Process { node: Arc::clone(&node), world, tasks: Vec::new() };
         machine.process = Some(process);
         node.orchestrate();
         self.settle(index);
         self.learn_soon(index);
-        for letter in std::mem::take(&mut self.machines[index].waiting) {
-            self.at(self.network.delay_ns.1, Event::Hear(Box::new(letter)));
+        for message in std::mem::take(&mut self.machines[index].waiting) {
+            self.at(self.network.delay_ns.1, Event::Deliver(Box::new(message)));
         }
     }
 
@@ -408,7 +408,7 @@ impl Cluster {
     }
 
     fn end(&mut self, index: usize, node: Arc<Node>) {
-        self.council.forget(index);
+        self.raft.forget(index);
         self.machines[index].knew = Some(node.cluster());
         let mut lost = Vec::new();
         self.wires.retain(|wire, known| {
@@ -451,7 +451,7 @@ impl Cluster {
         }
     }
 
-    /// Schedules a [`Happening::Alarm`] in `in_ns` nanoseconds.
+    /// Schedules a [`ClientEvent::Alarm`] in `in_ns` nanoseconds.
     pub fn set_alarm(&mut self, in_ns: u64, alarm: u64) {
         self.at(in_ns, Event::Alarm(alarm));
     }
@@ -459,7 +459,7 @@ impl Cluster {
     // Events.
 
     /// Processes events until one concerns the clients, or until the time `until`.
-    pub fn next(&mut self, until: u64) -> Option<Happening> {
+    pub fn next(&mut self, until: u64) -> Option<ClientEvent> {
         loop {
             let Some((at, number, event)) = self.agenda.next(until) else {
                 self.now = until;
@@ -495,10 +495,10 @@ impl Cluster {
         (machine.paused_until > self.now).then(|| machine.paused_until - self.now)
     }
 
-    fn happen(&mut self, event: Event) -> Option<Happening> {
+    fn happen(&mut self, event: Event) -> Option<ClientEvent> {
         let concerned = match &event {
             Event::Step { node, .. } | Event::Learn { node, .. } => Some((*node).into()),
-            Event::Hear(letter) => Some(letter.to),
+            Event::Deliver(message) => Some(message.to),
             Event::Look { wire } => self.wires.get(*wire).and_then(|wire| wire.from),
             Event::Resume { wire } | Event::Arrive { wire, side: Side::Server } => {
                 self.wires.get(*wire).map(|wire| wire.to)
@@ -509,7 +509,7 @@ impl Cluster {
             Event::Connect { .. }
             | Event::Lost { .. }
             | Event::Start { .. }
-            | Event::Meet
+            | Event::Elections
             | Event::Alarm(_) => None,
         };
         if let Some(in_ns) = concerned.and_then(|node| self.postponed(node)) {
@@ -521,7 +521,7 @@ impl Cluster {
             Event::Connect { wire } => self.make(wire),
             Event::Look { wire } => {
                 self.wires.get_mut(wire)?.woken.link = false;
-                self.look(wire);
+                self.poll_link(wire);
             }
             Event::Resume { wire } => {
                 self.wires.get_mut(wire)?.woken.session = false;
@@ -529,26 +529,26 @@ impl Cluster {
             }
             Event::Arrive { wire, side } => return self.arrive(wire, side),
             Event::Lost { wire } => return self.lose(wire),
-            Event::Hear(letter) if self.machines[letter.to].process.is_none() => {
-                let waiting = &mut self.machines[letter.to].waiting;
+            Event::Deliver(message) if self.machines[message.to].process.is_none() => {
+                let waiting = &mut self.machines[message.to].waiting;
                 if waiting.len() < WAITING_MAX {
-                    waiting.push(*letter);
+                    waiting.push(*message);
                 }
             }
-            Event::Hear(letter) => {
-                let Letter { from, to, message } = *letter;
-                if self.council.leader() == Some(to) {
-                    self.choices.hear(to, from, &message);
+            Event::Deliver(message) => {
+                let PeerMessage { from, to, message } = *message;
+                if self.raft.leader() == Some(to) {
+                    self.choices.record(to, from, &message);
                 }
                 if let Some(node) = self.enter(to).cloned() {
-                    node.hear(id(from), &message);
+                    node.receive(id(from), &message);
                     self.settle(to);
                 }
             }
             Event::Learn { node, life } => self.learn(node.into(), life),
             Event::Start { node } => self.start(node),
-            Event::Meet => self.meet(),
-            Event::Alarm(alarm) => return Some(Happening::Alarm(alarm)),
+            Event::Elections => self.hold_elections(),
+            Event::Alarm(alarm) => return Some(ClientEvent::Alarm(alarm)),
         }
         None
     }
@@ -590,8 +590,8 @@ impl Cluster {
     /// Checks new decisions, the last of which node `by` has proposed, and schedules their delivery. Without `by`,
     /// fewer checks are possible.
     fn see_news(&mut self, by: Option<usize>) {
-        if self.council.take_news() {
-            let decisions = self.council.decisions_after(self.choices.judged());
+        if self.raft.take_news() {
+            let decisions = self.raft.decisions_after(self.choices.judged());
             let machines = &self.machines;
             let end = |index: usize, bucket: &str, vbid: u16| {
                 let bucket = machines[index].process.as_ref()?.node.bucket(bucket)?;
@@ -621,7 +621,7 @@ impl Cluster {
                 self.count(FixedState::with_seed(0).hash_one(&message));
                 // Messages arrive in order: each takes the maximum delay.
                 let delay = self.network.delay_ns.1;
-                self.at(delay, Event::Hear(Box::new(Letter { from: index, to, message })));
+                self.at(delay, Event::Deliver(Box::new(PeerMessage { from: index, to, message })));
             }
         }
         for wire in wishes.woken {
@@ -668,7 +668,7 @@ impl Cluster {
         self.settle(node);
     }
 
-    // The council.
+    // Agreement.
 
     fn reaches(&self) -> Vec<Vec<bool>> {
         let works: Vec<bool> = (0..self.len()).map(|node| self.works(node)).collect();
@@ -680,18 +680,18 @@ impl Cluster {
         (0..self.len()).map(row).collect()
     }
 
-    fn meet(&mut self) {
-        self.at(MEET_NS, Event::Meet);
+    fn hold_elections(&mut self) {
+        self.at(ELECTIONS_NS, Event::Elections);
         let reaches = self.reaches();
-        let decided = self.council.decided();
+        let decided = self.raft.decided();
         let lags: Vec<Option<bool>> = (0..self.len())
-            .map(|index| Some(Council::applied(self.node(index)?) < decided))
+            .map(|index| Some(SimulatedRaft::applied(self.node(index)?) < decided))
             .collect();
         let knows_ns = |index: usize| match lags[index] {
             Some(false) => self.clock_of(index).map(|now| now.monotonic_ns),
             _ => None,
         };
-        let elected = self.council.meet(self.now, reaches, knows_ns);
+        let elected = self.raft.hold_elections(self.now, reaches, knows_ns);
         self.count(elected.map_or(0, |leader| leader as u64 + 1));
         self.see_news(None);
         for (index, lags) in lags.into_iter().enumerate() {
@@ -720,32 +720,32 @@ impl Cluster {
 
     fn learn(&mut self, index: usize, life: u32) {
         let machine = &self.machines[index];
-        // A node that lags behind is reminded when the council meets.
+        // A node that lags behind is reminded at the next check.
         let is_unaware = machine.unaware_until > self.now;
-        if machine.life != life || is_unaware || !self.council.teaches(index) {
+        if machine.life != life || is_unaware || !self.raft.leader_reaches(index) {
             return;
         }
         let Some(node) = self.enter(index).cloned() else { return };
-        let behind = self.council.decided() - Council::applied(&node);
+        let behind = self.raft.decided() - SimulatedRaft::applied(&node);
         let lag_ns = self.network.lag_ns;
-        let leader = self.council.leader().filter(|leader| *leader != index);
+        let leader = self.raft.leader().filter(|leader| *leader != index);
         match leader.and_then(|leader| self.node(leader).cloned()) {
             // The node acts on an intermediate decision for a while.
             _ if lag_ns > 0 && self.chance.once_in(2) => {
                 self.machines[index].unaware_until = self.now + self.chance.between(0, lag_ns);
-                self.council.teach(&node, 1).ok();
+                self.raft.deliver(&node, 1).ok();
             }
             // The node lags so far behind that it receives the whole state.
             Some(leader) if behind > 4 && self.chance.once_in(2) => {
-                Council::install(&leader, &node)
+                SimulatedRaft::install(&leader, &node)
             }
             _ => {
                 let count = self.chance.between(1, 3) as usize;
-                self.council.teach(&node, count).ok();
+                self.raft.deliver(&node, count).ok();
             }
         }
         self.settle(index);
-        if Council::applied(&node) < self.council.decided() {
+        if SimulatedRaft::applied(&node) < self.raft.decided() {
             self.learn_soon(index);
         }
     }

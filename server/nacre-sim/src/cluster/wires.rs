@@ -1,6 +1,6 @@
 //! Connections between nodes and from clients, and the bytes in flight on them.
 
-use super::{Cluster, Event, Happening, MS, US, USER};
+use super::{ClientEvent, Cluster, Event, MS, US, USER};
 use foldhash::fast::FixedState;
 use nacre_bucket::kv::{Next as SessionNext, Peer, Session};
 use nacre_node::Link;
@@ -222,7 +222,7 @@ impl Cluster {
         self.at(at - now, Event::Arrive { wire, side });
     }
 
-    pub(super) fn arrive(&mut self, wire: u64, side: Side) -> Option<Happening> {
+    pub(super) fn arrive(&mut self, wire: u64, side: Side) -> Option<ClientEvent> {
         let now = self.now;
         let known = self.wires.get(wire)?;
         let ends = [known.from, Some(known.to)];
@@ -257,16 +257,16 @@ impl Cluster {
             (Side::Server, _) => self.serve(wire, false),
             (Side::Caller, None) => {
                 let bytes = std::mem::take(&mut known.back.arrived);
-                Some(Happening::Told { wire, bytes })
+                Some(ClientEvent::Received { wire, bytes })
             }
             (Side::Caller, Some(_)) => {
-                self.look(wire);
+                self.poll_link(wire);
                 None
             }
         }
     }
 
-    /// Keeps the bytes of [`Happening::Told`] that a client has not consumed.
+    /// Keeps the bytes of [`ClientEvent::ResponseFrame`] that a client has not consumed.
     pub fn keep(&mut self, wire: u64, rest: &[u8]) {
         if let Some(known) = self.wires.get_mut(wire).filter(|_| !rest.is_empty()) {
             known.back.arrived = rest.to_vec();
@@ -274,7 +274,7 @@ impl Cluster {
     }
 
     /// Runs the session of a connection.
-    pub(super) fn serve(&mut self, wire: u64, resumes: bool) -> Option<Happening> {
+    pub(super) fn serve(&mut self, wire: u64, resumes: bool) -> Option<ClientEvent> {
         let to = self.wires.get(wire)?.to;
         let now = self.enter(to)?.now();
         let known = self.wires.get_mut(wire)?;
@@ -307,7 +307,7 @@ impl Cluster {
     }
 
     /// Runs the link of a connection between nodes.
-    pub(super) fn look(&mut self, wire: u64) {
+    pub(super) fn poll_link(&mut self, wire: u64) {
         let Some(from) = self.wires.get(wire).and_then(|known| known.from) else { return };
         let Some(now) = self.enter(from).map(|node| node.now()) else { return };
         let known = self.wires.get_mut(wire).expect("it was there");
@@ -320,7 +320,7 @@ impl Cluster {
         }
         let mut out = Vec::new();
         let received = link.receive(&known.back.arrived, &mut out, now);
-        let again = link.look(&mut out, now);
+        let again = link.poll(&mut out, now);
         match received {
             Ok(consumed) => {
                 known.back.arrived.drain(..consumed);
@@ -347,14 +347,14 @@ impl Cluster {
     }
 
     /// Lets the opener of a connection notice its loss.
-    pub(super) fn lose(&mut self, wire: u64) -> Option<Happening> {
+    pub(super) fn lose(&mut self, wire: u64) -> Option<ClientEvent> {
         let known = self.wires.get_mut(wire)?;
         if known.session.is_some() {
             return None;
         }
         let Some(from) = known.from else {
             self.wires.remove(wire);
-            return Some(Happening::Broken { wire });
+            return Some(ClientEvent::Broken { wire });
         };
         (known.towards, known.back) = (Pipe::default(), Pipe::default());
         if let Some(link) = &mut known.link {

@@ -1,6 +1,6 @@
 //! One vBucket of one cluster: the active copy, a replica in another node's memory, and the disk.
 
-use nacre_dcp::{Backfill, Limit, Past, Portion, ResumePoint};
+use nacre_dcp::{Backfill, Limit, Portion, ResumePoint, StoreScan};
 use nacre_types::{Cas, Document, FailoverLog, Seqno, VbRecord, VbState, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use nacre_xdcr::Run;
@@ -207,7 +207,7 @@ impl Reader {
             }
             let documents = documents_after(vbucket, after.seqno).into_iter().map(Ok);
             let end = vbucket.high_seqno();
-            let past = Past { documents: Box::new(documents), end, history_start: None };
+            let past = StoreScan { documents: Box::new(documents), end, history_start: None };
             self.0 = Some((run, Backfill::new(past, vb_uuid, after.seqno)));
         }
         let (_, backfill) = self.0.as_mut().expect("it was begun");

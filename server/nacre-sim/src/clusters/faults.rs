@@ -10,7 +10,7 @@ use nacre_xdcr::Input;
 const PURGED_AFTER_S: u32 = 3;
 
 /// Injects a fault, and schedules the next one.
-pub(super) fn strike(world: &mut Simulation) {
+pub(super) fn inject(world: &mut Simulation) {
     if world.is_healed {
         return;
     }

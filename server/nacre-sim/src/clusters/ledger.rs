@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_a_loss_is_not_outdated_by_it() {
+    fn versions_from_before_a_loss_are_not_outdated_by_it() {
         let mut ledger = Ledger::default();
         let before = write(&mut ledger, 4, 83);
         ledger.store(2, Vbid(0), KEY, Seqno(10), Cas(405));

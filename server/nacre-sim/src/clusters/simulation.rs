@@ -344,7 +344,7 @@ impl Simulation {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Write => self.client_writes(),
-            Event::Break => faults::strike(self),
+            Event::Break => faults::inject(self),
             Event::Heal => faults::heal(self),
             Event::Chore => self.do_chores(),
             Event::Serve { cluster, vbid } => self.serve(cluster, vbid),
@@ -448,13 +448,13 @@ impl Simulation {
             Effect::Resolve { run, id, conflict } => self.resolve_here(pipe, run, id, &conflict),
             Effect::Merge { run, id, merge } => self.merge_here(pipe, run, id, &merge),
             Effect::Save(records) => self.pipes[pipe].saved.push(records),
-            Effect::Notify(notice) => self.heed(pipe, &notice),
+            Effect::Notify(notice) => self.record_notice(pipe, &notice),
             Effect::Rested => self.pipes[pipe].is_resting = true,
             Effect::Reroute { .. } => {}
         }
     }
 
-    fn heed(&mut self, pipe: usize, notice: &Notice) {
+    fn record_notice(&mut self, pipe: usize, notice: &Notice) {
         self.say(|| format!("pipe {pipe}: {notice:?}"));
         let (from, vbid) = (self.link_of(pipe).0, self.pipes[pipe].vbid);
         match notice {

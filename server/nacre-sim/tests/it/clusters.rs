@@ -28,7 +28,7 @@ fn a_version_that_was_replaced_before_it_was_lost_comes_back() {
 /// A cluster lost a version, wrote another one without knowledge of it, and then lost the end of its history again. The lost version
 /// replaced the other one without a conflict, because that was assumed to be older than the loss.
 #[test]
-fn what_was_written_between_two_losses_does_not_give_way_to_what_the_first_one_lost() {
+fn versions_between_two_losses_do_not_yield_to_those_of_the_first() {
     Simulation::new(4323, (2, 4)).run();
 }
 

@@ -28,46 +28,46 @@ const ROWS: [Row; 8] = [
     ("all nodes lose their power at once", power_cut, "----++++"),
 ];
 
-fn strike(simulation: &mut Simulation, fault: Fault, lasts_ns: u64) {
+fn inject_fault(simulation: &mut Simulation, fault: Fault, lasts_ns: u64) {
     simulation.break_one(fault, lasts_ns);
     simulation.pass(lasts_ns);
     simulation.put_right(fault);
 }
 
 fn stop(simulation: &mut Simulation) {
-    strike(simulation, Fault::Stop(0), SECOND / 5);
+    inject_fault(simulation, Fault::Stop(0), SECOND / 5);
 }
 
 fn rebalance(simulation: &mut Simulation) {
-    strike(simulation, Fault::RebalanceOut(0), 3 * SECOND);
+    inject_fault(simulation, Fault::RebalanceOut(0), 3 * SECOND);
 }
 
 fn fail_over(simulation: &mut Simulation) {
-    strike(simulation, Fault::FailOver(0), 8 * SECOND);
+    inject_fault(simulation, Fault::FailOver(0), 8 * SECOND);
 }
 
 fn kill_shortly(simulation: &mut Simulation) {
-    strike(simulation, Fault::Kill { node: 0, tears: false }, SECOND / 5);
+    inject_fault(simulation, Fault::Kill { node: 0, tears: false }, SECOND / 5);
 }
 
 fn kill(simulation: &mut Simulation) {
-    strike(simulation, Fault::Kill { node: 0, tears: false }, 12 * SECOND);
+    inject_fault(simulation, Fault::Kill { node: 0, tears: false }, 12 * SECOND);
 }
 
 fn isolate(simulation: &mut Simulation) {
-    strike(simulation, Fault::Isolate(0), 12 * SECOND);
+    inject_fault(simulation, Fault::Isolate(0), 12 * SECOND);
 }
 
 fn kill_two(simulation: &mut Simulation) {
     let first = Fault::Kill { node: 0, tears: false };
     simulation.break_one(first, 0);
     simulation.pass(10 * SECOND);
-    strike(simulation, Fault::Kill { node: 1, tears: false }, 3 * SECOND);
+    inject_fault(simulation, Fault::Kill { node: 1, tears: false }, 3 * SECOND);
     simulation.put_right(first);
 }
 
 fn power_cut(simulation: &mut Simulation) {
-    strike(simulation, Fault::PowerCut, SECOND);
+    inject_fault(simulation, Fault::PowerCut, SECOND);
 }
 
 /// Returns true if the run of a seed loses something.

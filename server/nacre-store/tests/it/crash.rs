@@ -266,7 +266,7 @@ fn a_sled_store_that_loses_sectors_of_a_commit_opens_with_all_that_was_acknowled
 }
 
 #[test]
-fn every_flipped_bit_is_noticed_or_means_nothing() {
+fn every_flipped_bit_is_detected_or_harmless() {
     let (mut flips, mut noticed) = (0, 0);
     for seed in seeds() {
         let Run { disk, .. } = run(seed, STEPS);
@@ -296,7 +296,7 @@ fn every_flipped_bit_is_noticed_or_means_nothing() {
 /// Like the test above, but the process was killed: there is a log to replay, and the note is in the operating system's
 /// cache.
 #[test]
-fn every_flipped_bit_in_a_log_that_must_be_replayed_is_noticed_or_means_nothing() {
+fn every_flipped_bit_in_a_replayed_log_is_detected_or_harmless() {
     let mut noticed = 0;
     for seed in seeds() {
         let disk = SimDisk::new();
@@ -329,7 +329,7 @@ fn every_flipped_bit_in_a_log_that_must_be_replayed_is_noticed_or_means_nothing(
 }
 
 #[test]
-fn every_file_that_was_cut_or_removed_is_noticed_or_means_nothing() {
+fn every_truncated_or_missing_file_is_detected_or_harmless() {
     for seed in seeds() {
         let Run { disk, .. } = run(seed, STEPS);
         let expected = read(&open(&disk.copy(), false, seed).unwrap()).unwrap();

@@ -135,7 +135,7 @@ fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
 }
 
 #[test]
-fn what_comes_after_a_crash_is_not_mixed_with_what_was_there() {
+fn writes_after_a_crash_are_not_mixed_with_earlier_ones() {
     let run = run(7, 60, OnDamage::Refuse);
     let mut replay = run.disk.replay();
     for now in 1..=run.disk.operation_count() {
@@ -175,7 +175,7 @@ fn a_damaged_bit_ends_the_rows_there() {
 }
 
 #[test]
-fn what_was_synced_and_is_damaged_is_told() {
+fn damage_of_synced_data_is_reported() {
     let disk = SimDisk::new();
     let (spaces, space) = open(&disk);
     let (mut now, mut chance) = (Rows::new(), Chance(5));
@@ -211,7 +211,7 @@ fn what_was_synced_and_is_damaged_is_told() {
 }
 
 #[test]
-fn the_last_batch_is_told_of_like_those_before_it_when_it_is_synced() {
+fn the_last_batch_is_reported_like_earlier_ones_once_synced() {
     let disk = SimDisk::new();
     let (spaces, space) = open(&disk);
     let (mut now, mut chance) = (Rows::new(), Chance(6));
@@ -237,7 +237,7 @@ fn the_last_batch_is_told_of_like_those_before_it_when_it_is_synced() {
 }
 
 #[test]
-fn what_is_read_is_sure_to_stay_although_it_could_not_be_synced_before() {
+fn rows_read_at_open_are_durable_even_if_an_earlier_sync_failed() {
     let disk = SimDisk::new();
     let (spaces, space) = open(&disk);
     let row = |key: &[u8]| vec![(key.to_vec(), Some(b"1".to_vec()))];
@@ -257,7 +257,7 @@ fn what_is_read_is_sure_to_stay_although_it_could_not_be_synced_before() {
 }
 
 #[test]
-fn what_is_damaged_while_it_is_open_is_told_and_not_built_upon() {
+fn damage_while_a_space_is_open_is_reported_and_not_extended() {
     let disk = SimDisk::new();
     let (spaces, space) = open(&disk);
     let (mut now, mut chance) = (Rows::new(), Chance(3));

@@ -125,19 +125,19 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
 }
 
 /// Returns the commit of a vBucket whose history was discarded.
-fn begun_anew(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
+fn restarted(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
     let mut empty = commit(3, vec![version(0, "a", "")]);
     empty.documents.clear();
     Commit { erased, ..empty }
 }
 
 #[test]
-fn a_history_that_begins_anew_may_have_lower_seqnos() {
+fn a_restarted_history_may_have_lower_seqnos() {
     let law = |store: &dyn Store| {
         let first = vec![version(1, "a", "1"), version(7, "b", "1"), version(8, "c", "1")];
         store.commit(&[commit(3, first), commit(4, vec![version(9, "a", "1")])]).unwrap();
         let all = vec![erased("a", 1), erased("b", 7), erased("c", 8)];
-        store.commit(&[begun_anew(all)]).unwrap();
+        store.commit(&[restarted(all)]).unwrap();
         assert_eq!(shown(store, 3, 0), " | to 0");
         load_all(store, &mut |_, _| {}).unwrap();
         store.commit(&[commit(3, vec![version(2, "b", "2"), version(8, "a", "2")])]).unwrap();
@@ -154,11 +154,11 @@ fn a_history_that_begins_anew_may_have_lower_seqnos() {
 }
 
 #[test]
-fn a_history_that_begins_anew_leaves_no_version_behind() {
+fn a_restarted_history_leaves_no_version_behind() {
     each_with_history(|store| {
         let first = vec![version(5, "a", "1"), version(7, "a", "2"), version(8, "b", "1")];
         store.commit(&[kept(1, commit(3, first))]).unwrap();
-        store.commit(&[begun_anew(vec![erased("a", 7), erased("b", 8)])]).unwrap();
+        store.commit(&[restarted(vec![erased("a", 7), erased("b", 8)])]).unwrap();
         assert_eq!(shown_all(store, 3, 0), " | to 0, history from nowhere");
         assert_eq!(store.history(), []);
         let next = vec![version(1, "a", "3"), version(2, "a", "4")];
@@ -186,7 +186,7 @@ fn a_scan_still_sees_what_is_erased_meanwhile() {
 }
 
 #[test]
-fn a_scan_sees_one_state_while_writers_go_on() {
+fn a_scan_sees_one_state_while_writes_continue() {
     each(|store| {
         let first: Vec<_> = (1..=600).map(|n| version(n, &format!("k{n}"), "old")).collect();
         store.commit(&[commit(0, first)]).unwrap();
@@ -208,7 +208,7 @@ fn a_scan_sees_one_state_while_writers_go_on() {
 
 /// Each key's value is its seqno as text, so that a mixture would show.
 #[test]
-fn reads_by_key_scans_and_compaction_go_on_beside_commits() {
+fn reads_scans_and_compaction_run_concurrently_with_commits() {
     each(|store| {
         let first: Vec<_> =
             (1..=50).map(|n| version(n, &format!("k{n}"), &n.to_string())).collect();
@@ -291,7 +291,7 @@ fn several_commits_of_a_vbucket_in_one_call_follow_each_other() {
 }
 
 #[test]
-fn versions_that_are_superseded_stay_as_long_as_history_says() {
+fn superseded_versions_stay_as_long_as_history_retention_requires() {
     each_with_history(|store| {
         store.commit(&[commit(3, vec![version(1, "a", "1"), version(2, "b", "1")])]).unwrap();
         let many = vec![version(3, "a", "2"), tombstone(4, "a"), version(5, "a", "3")];

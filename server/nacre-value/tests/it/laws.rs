@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_put_at_a_path_is_found_there(root in value(), new in value(), steps in steps(), spaced: bool) {
+    fn a_value_stored_at_a_path_is_found_there(root in value(), new in value(), steps in steps(), spaced: bool) {
         let text = render(&root, spaced);
         let path_text = path_text(&steps);
         let path = Path::parse(path_text.as_bytes()).unwrap();

@@ -63,7 +63,7 @@ fn next(text: &str) -> Result<(Token, usize), String> {
         }
         _ => match SYMBOLS.iter().find(|symbol| text.starts_with(**symbol)) {
             Some(symbol) => Ok((Token::Symbol(symbol), symbol.len())),
-            None => Err(format!("{first} means nothing here")),
+            None => Err(format!("unexpected {first}")),
         },
     }
 }
@@ -132,7 +132,7 @@ fn number(text: &str) -> Result<(Token, usize), String> {
         Ok(number) if is_whole => Ok((Token::Int(number), length)),
         _ => match written.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok((Token::Float(number), length)),
-            _ => Err(format!("{written} is no number")),
+            _ => Err(format!("{written} is not a number")),
         },
     }
 }

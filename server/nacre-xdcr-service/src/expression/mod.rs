@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_has_is_compared() {
+    fn fields_of_a_document_are_compared() {
         check(
             &[
                 r#"country = "France" AND type = "airline""#,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_with_its_position() {
+    fn a_malformed_expression_is_refused_with_its_position() {
         for (text, reason) in [
             ("", "character 1: a condition is expected"),
             ("a", "character 2: a comparison is expected"),
@@ -239,13 +239,13 @@ mod tests {
             ("a IS 1", "character 6: NULL or MISSING is expected"),
             ("META().cas = 1", "character 8: only id and xattrs are known of META()"),
             ("META().xattrs = 1", "character 15: a name is expected"),
-            ("UPPER(a) = 'A'", "character 1: UPPER is no function of filters"),
+            ("UPPER(a) = 'A'", "character 1: UPPER is not a function of filters"),
             ("ATAN2(1) = 1", "character 1: ATAN2 takes 2 arguments"),
             ("REGEXP_CONTAINS(a, b)", "character 20: a regular expression in quotes is expected"),
             ("EXISTS(1)", "character 8: a path is expected"),
             ("(a = 1) = 2", "character 1: a value is expected, not a condition"),
             ("a = 1 = 2", "character 7: AND, OR or the end is expected"),
-            ("a ~ 1", "character 3: ~ means nothing here"),
+            ("a ~ 1", "character 3: unexpected ~"),
             ("DATE(a) = 1", "character 11: DATE is compared with DATE only"),
         ] {
             assert_eq!(Expression::parse(text).unwrap_err(), reason, "{text}");

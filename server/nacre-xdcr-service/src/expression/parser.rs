@@ -195,7 +195,7 @@ impl Parser {
             Node::Test(test) => return Ok(Node::Test(test)),
         };
         if self.takes_word("IS") {
-            return self.is_what(left).map(Node::Test);
+            return self.null_test(left).map(Node::Test);
         }
         let Some(relation) = self.relation() else { return Ok(Node::Value(left)) };
         self.take();
@@ -209,7 +209,7 @@ impl Parser {
         Ok(Node::Test(Test::Compare(left, relation, right)))
     }
 
-    fn is_what(&mut self, of: Operand) -> Result<Test, String> {
+    fn null_test(&mut self, of: Operand) -> Result<Test, String> {
         let is_negated = self.takes_word("NOT");
         let test = if self.takes_word("NULL") {
             Test::IsNull(of)
@@ -434,7 +434,7 @@ impl Parser {
         let known = FUNCTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let function = functions::find(name);
         let (Some((known, count)), Some(function)) = (known, function) else {
-            return Err(at(place, &format!("{name} is no function of filters")));
+            return Err(at(place, &format!("{name} is not a function of filters")));
         };
         self.take();
         let mut arguments = Vec::new();

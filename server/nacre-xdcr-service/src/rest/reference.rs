@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_edit_does_not_name_stays() {
+    fn fields_that_an_edit_omits_stay() {
         let known = read(&form(&[]), None).unwrap();
         let edited: Form = [("password".to_owned(), "other".to_owned())].into();
         let edited = read(&edited, Some(&known)).unwrap();

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_again_is_sent_from_the_beginning() {
+    fn a_repeated_request_is_sent_from_the_beginning() {
         let known = changed(&replication(), &values(&[("filterDeletion", json!(true))])).unwrap();
         assert_eq!(known.restream, 0);
         let later = changed(&known, &values(&[("filterDeletion", json!(false))])).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_lacks_is_named() {
+    fn a_missing_field_of_a_request_is_named() {
         let agreed = Agreed::default();
         let given = |fields: &[(&str, &str)]| {
             let form = fields.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

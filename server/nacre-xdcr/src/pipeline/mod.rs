@@ -235,7 +235,7 @@ impl Pipeline {
                 }
             }
             Input::Target { run, states } if self.asked.is_some_and(|it| it.number == run) => {
-                self.told(states, now, effects);
+                self.receive_histories(states, now, effects);
             }
             Input::Portion { run, documents, position, purge_seqno }
                 if run == self.run && self.is_reading =>
@@ -308,7 +308,7 @@ impl Pipeline {
     }
 
     /// Handles the target's report of its histories, or the lack of one.
-    fn told(
+    fn receive_histories(
         &mut self,
         states: Option<BTreeMap<Vbid, TargetState>>,
         now: Now,
@@ -328,12 +328,12 @@ impl Pipeline {
         let branches = states.iter().map(|(vbid, state)| (*vbid, state.log.current()));
         let is_same = branches.eq(self.branches.iter().map(|(vbid, branch)| (*vbid, *branch)));
         match purpose {
-            Purpose::Begin => self.go_on(&states, now, effects),
+            Purpose::Begin => self.start_stream(&states, now, effects),
             Purpose::Verify | Purpose::Record(_) if !is_same && self.state == State::Pausing => {}
             Purpose::Verify | Purpose::Record(_) if !is_same => {
                 effects.push(Effect::Notify(Notice::TargetRolledBack));
                 self.leave_run();
-                self.go_on(&states, now, effects);
+                self.start_stream(&states, now, effects);
             }
             Purpose::Verify => {}
             Purpose::Record(source) => self.record(source, &states, now, effects),
@@ -344,7 +344,7 @@ impl Pipeline {
     }
 
     /// Streams from the newest record that both sides have.
-    fn go_on(&mut self, states: &BTreeMap<Vbid, TargetState>, now: Now, effects: &mut Vec<Effect>) {
+    fn start_stream(&mut self, states: &BTreeMap<Vbid, TargetState>, now: Now, effects: &mut Vec<Effect>) {
         let Some(source) = &self.source else { return };
         let had_records = self.records.iter().next().is_some();
         let record = self.records.newest_shared(source, states).cloned();
@@ -455,7 +455,7 @@ impl Pipeline {
         }
         let now_ns = now.monotonic_ns;
         if self.asked.is_some_and(|asked| asked.deadline_ns <= now_ns) {
-            self.told(None, now, effects);
+            self.receive_histories(None, now, effects);
         }
         while let Some(id) = self.outstanding.due(now_ns) {
             self.time_is_up(id, now);

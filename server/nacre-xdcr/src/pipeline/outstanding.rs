@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_aside_holds_nothing_up() {
+    fn versions_put_aside_delay_no_others() {
         let mut outstanding = Outstanding::default();
         outstanding.add(item(b"\0a", 1));
         outstanding.set_phase(id(1), Phase::Writing, None);

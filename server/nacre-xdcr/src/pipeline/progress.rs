@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_within_a_snapshot_says_so() {
+    fn a_point_within_a_snapshot_is_marked() {
         let mut progress = Progress::starting_at(point(0, 0, 0));
         progress.advance(point(10, 1, 10));
         progress.advance(point(20, 11, 20));

@@ -189,7 +189,7 @@ impl Pipeline {
         let known = |attributes| Known::of(&version.meta, attributes, &self.settings.target);
         let Ok(target) = known(attributes).or_else(|Malformed| known(&[])) else {
             let reason = "the attributes at the target are malformed".to_owned();
-            return self.meet(id, Trouble::Refused(reason), now, effects);
+            return self.retry_or_put_aside(id, Trouble::Refused(reason), now, effects);
         };
         let was_whole = wanted == Wanted::Whole;
         let is_alive = |meta: &Meta| meta.kind == Kind::Alive;
@@ -330,7 +330,7 @@ impl Pipeline {
             return;
         }
         let (Some(verdict), Some(target)) = (verdict, item.rival.take()) else {
-            return self.meet(id, Trouble::Busy("the resolver has not decided"), now, effects);
+            return self.retry_or_put_aside(id, Trouble::Busy("the resolver has not decided"), now, effects);
         };
         let merge = Box::new(Merge { local: item.document.clone(), target, verdict });
         self.counts.resolved += 1;
@@ -351,7 +351,7 @@ impl Pipeline {
         match (phase, is_done) {
             (Some(Phase::Merging), true) => self.finish(id, effects),
             (Some(Phase::Merging), false) => {
-                self.meet(id, Trouble::Busy("the merge was not written"), now, effects);
+                self.retry_or_put_aside(id, Trouble::Busy("the merge was not written"), now, effects);
             }
             _ => {}
         }
@@ -389,18 +389,18 @@ impl Pipeline {
             }
             Answer::NotMyVbucket => {
                 effects.push(Effect::Reroute { vbid: item.vbid });
-                self.meet(id, Trouble::Link, now, effects);
+                self.retry_or_put_aside(id, Trouble::Link, now, effects);
                 self.verify_soon(now);
             }
             Answer::Busy => {
                 self.window.shrink(now.monotonic_ns);
-                self.meet(id, Trouble::Busy("the target cannot take it now"), now, effects);
+                self.retry_or_put_aside(id, Trouble::Busy("the target cannot take it now"), now, effects);
             }
             Answer::NoCollection => {
                 let reason = "the target has no such collection".to_owned();
-                self.meet(id, Trouble::Refused(reason), now, effects);
+                self.retry_or_put_aside(id, Trouble::Refused(reason), now, effects);
             }
-            Answer::Refused(reason) => self.meet(id, Trouble::Refused(reason), now, effects),
+            Answer::Refused(reason) => self.retry_or_put_aside(id, Trouble::Refused(reason), now, effects),
         }
     }
 
@@ -439,7 +439,7 @@ impl Pipeline {
 
     /// Schedules a retry of a version. Puts the version aside if it was refused permanently, or failed repeatedly while
     /// other versions succeeded.
-    fn meet(&mut self, id: VersionId, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
+    fn retry_or_put_aside(&mut self, id: VersionId, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
         self.wait_after_trouble(id, now);
         let Some(item) = self.outstanding.get(id) else { return };
         let others_went = self.counts.done > item.done_before;

@@ -216,7 +216,7 @@ impl Stage {
 }
 
 #[test]
-fn what_is_read_is_sent_and_recorded_once_it_is_answered() {
+fn versions_are_sent_and_recorded_once_answered() {
     let mut stage = Stage::streaming(settings(RULE));
     let run = stage.run();
     assert_eq!(stage.reads_after(), Some(0));
@@ -323,7 +323,7 @@ fn a_source_that_lost_something_goes_back_to_what_it_has() {
 }
 
 #[test]
-fn forgotten_deletions_are_said_and_everything_is_sent_again() {
+fn purged_deletions_are_reported_and_everything_is_sent_again() {
     let mut stage = Stage::streaming(settings(RULE));
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1)]);
@@ -445,7 +445,7 @@ fn a_vbucket_that_has_moved_is_looked_for_and_its_history_looked_at() {
 }
 
 #[test]
-fn what_has_no_answer_is_sent_again_later_each_time() {
+fn unanswered_versions_are_sent_again_with_growing_delays() {
     let mut stage = Stage::streaming(settings(RULE));
     stage.portion(vec![document("a", 1, 1)]);
     let mut times = Vec::new();
@@ -577,7 +577,7 @@ fn a_window_bounds_what_is_read() {
 }
 
 #[test]
-fn what_the_target_made_is_looked_up_and_sent_if_it_is_lost() {
+fn merges_of_the_target_are_looked_up_and_sent_if_lost() {
     let there = SourceId::parse("there").unwrap();
     let history = History::of_write(there, Cas(1));
     for echo in [Echo::LookUp, Echo::Skip] {
@@ -668,7 +668,7 @@ fn a_late_answer_without_the_body_is_not_what_a_resolver_sees() {
 /// The target lies about the ancestors of its version, or its clients have written the attribute. The version then counts as one
 /// without a history, as it does at the target. Such a version was once set aside forever.
 #[test]
-fn a_history_at_the_target_that_nobody_can_read_counts_as_none() {
+fn an_unreadable_history_at_the_target_counts_as_none() {
     let mut stage = Stage::streaming(Settings { optimistic_bytes: 0, ..settings(RESOLVER) });
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1)]);
@@ -817,7 +817,7 @@ fn a_log_that_does_not_answer_holds_no_version_up() {
 
 /// The source's version includes that of the target; both are deleted; or one of them has no history.
 #[test]
-fn what_is_no_conflict_is_not_logged() {
+fn versions_without_conflict_are_not_logged() {
     let settings = || Settings { logs_conflicts: true, ..settings(RESOLVER) };
     let known = History::of_write(SourceId::parse("there").unwrap(), Cas(4));
     let later = known.written_over(site("here").id, Cas(5));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_read_from_json() {
+    fn scan_options_are_read_from_json() {
         let filter = asked(r#"{"uid":"0","collections":["0"],"sid":7,"purge_seqno":"12"}"#);
         let interest = Interest::Collections([CollectionId::DEFAULT].into());
         let expected = Filter { interest, stream_id: Some(7), purge_seqno: Some(12) };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_has_a_status_of_its_own() {
+    fn missing_documents_have_their_own_status() {
         assert_eq!(asked(r#"{"uid":"1"}"#), Err(Status::ManifestAhead));
         assert_eq!(asked(r#"{"scope":"9"}"#), Err(Status::UnknownScope));
         assert_eq!(asked(r#"{"collections":["0","9"]}"#), Err(Status::UnknownCollection));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_no_collections_gets_the_default_one_and_cannot_choose() {
+    fn a_consumer_without_collections_gets_the_default_one_and_cannot_choose() {
         let asked = |json: &[u8]| read(json, false, &Manifest::default());
         assert_eq!(asked(b"").unwrap().interest, Interest::DefaultCollection);
         assert_eq!(asked(b"{}"), Err(Status::InvalidArguments));

@@ -63,8 +63,8 @@ impl Dcp {
     }
 
     /// Records that the consumer has sent something.
-    pub fn heard(&self, now: Now) {
-        self.connection.heartbeat(|heartbeat| heartbeat.heard(now.monotonic_ns));
+    pub fn record_received(&self, now: Now) {
+        self.connection.heartbeat(|heartbeat| heartbeat.record_received(now.monotonic_ns));
     }
 
     /// Records that the consumer has answered a NOOP.
@@ -89,7 +89,7 @@ impl Dcp {
         }
         self.consumer.refresh();
         if self.connection.take_release() {
-            self.consumer.producer.let_go_of_scans();
+            self.consumer.producer.close_idle_scans();
         }
         let compresses = self.consumer.bucket.compresses();
         while out.len() < SENT_AT_ONCE && self.window.has_room() {

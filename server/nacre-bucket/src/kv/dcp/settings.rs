@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_say_what_follows_from_them() {
+    fn settings_show_their_derived_values() {
         let mut settings = settings();
         let mut control = |key: &str, value: &str| {
             settings.control(key.as_bytes(), value.as_bytes(), false).unwrap()

@@ -62,7 +62,7 @@ fn components_that_are_too_large_to_compile_are_refused_by_what_is_too_large() {
 }
 
 #[test]
-fn what_is_no_component_is_refused() {
+fn a_malformed_component_is_refused() {
     let good = m().component();
     let core = wat::parse_str("(module)").unwrap();
     let empty = wat::parse_str("(component)").unwrap();
@@ -106,7 +106,7 @@ fn features_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn what_is_not_granted_cannot_be_imported() {
+fn an_ungranted_capability_cannot_be_imported() {
     let import = |name: &str, function: &str| {
         let text =
             format!("(component (import \"{name}\" (instance (export \"{function}\" (func)))))");
@@ -159,7 +159,7 @@ fn interfaces_of_other_types_are_refused_when_they_are_loaded() {
 
 /// The largest accepted functions compile in seconds, not minutes.
 #[test]
-fn what_is_let_through_compiles() {
+fn accepted_components_compile() {
     let tables = format!("(block (br_table {} (i32.const 0)))", "0 ".repeat(1000)).repeat(60);
     let blocks = format!("{}{}", "block ".repeat(4000), "end ".repeat(4000));
     let sums = "(local.set 0 (i32.mul (local.get 0) (i32.load (local.get 0))))".repeat(40_000);

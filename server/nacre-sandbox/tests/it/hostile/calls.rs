@@ -34,7 +34,7 @@ fn storm(call: &str) -> Module {
 
 #[test]
 fn items_begin_once_each_in_their_order() {
-    let turn = "an item began out of turn";
+    let turn = "an item began out of order";
     let begin = |index: &str| format!("(call $begin (i32.const {index}))");
     let twice = calling(&[begin("0"), begin("0")].concat());
     let init = m().imports().body("init", format!("{} i32.const 1024", begin("0")));
@@ -370,7 +370,7 @@ fn arguments_that_lie_are_refused_before_they_are_copied() {
 }
 
 #[test]
-fn what_a_call_does_while_it_does_not_end_can_be_seen() {
+fn a_running_call_can_be_profiled() {
     let functions = "(func $busy (loop $l (br $l))) (func $caller (call $busy))";
     let module = m().field(functions).body("handle", "(call $caller) i32.const 1024");
     let plugin = super::load("busy", &module.component()).unwrap();

@@ -164,7 +164,7 @@ fn an_allocator_that_lies_harms_its_own_plugin() {
 
 /// The pieces of a reply never end: the caller decides when to stop.
 #[test]
-fn an_answer_without_end_costs_nobody_else() {
+fn an_endless_answer_costs_no_other_caller() {
     let endless = with_cursor().body("more", words(&[0, 0, 0, 1, 0, 0]));
     let plugin = crate::fixture::load("endless", &endless.component()).unwrap();
     let storage = Box::<nacre_state::MemoryStorage>::default();

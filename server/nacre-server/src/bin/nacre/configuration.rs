@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_option_is_named_with_the_one_that_was_meant() {
+    fn an_unknown_option_is_named_with_the_closest_one() {
         let refused = |text: &str| variables(&serve(), text).unwrap_err();
         assert!(refused("data_dri = 1").contains("did you mean data-dir?"));
         assert!(refused("buckets = [1]").contains("buckets is a list of texts"));

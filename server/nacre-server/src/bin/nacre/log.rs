@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_begins_a_line_of_his_own() {
+    fn users_cannot_begin_their_own_log_lines() {
         let thrown = "x\n2026-01-01T00:00:00Z  INFO FAKE\r\u{1b}[2J\u{2028}\u{202e}ü";
         let text = logged(|| tracing::warn!(user = thrown, "a function failed: {thrown}"));
         assert_eq!(text.matches('\n').count(), 1, "{text}");

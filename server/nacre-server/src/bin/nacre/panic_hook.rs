@@ -11,8 +11,8 @@ pub fn install() {
         if is_vital_thread() {
             let thread = std::thread::current();
             tracing::error!(
-                "the node ends, as it cannot do without its thread {}, which has panicked: this is a fault of nacre; what was stored is \
-                 there after a start",
+                "stopping the node, its thread {} has panicked: this is a fault of nacre; stored data is \
+                 available after a restart",
                 thread.name().unwrap_or_default()
             );
             std::process::abort();

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_runs_as_its_task_wants_whoever_starts_it() {
+    fn a_thread_has_the_priority_of_its_task() {
         assert_eq!(started(Priority::Urgent, false, false), (0, libc::SCHED_OTHER));
         assert_eq!(
             started(Priority::Urgent, true, false),

@@ -229,7 +229,7 @@ impl AbsDiff for SystemTime {
 }
 
 #[test]
-fn what_makes_no_sense_is_said() {
+fn nonsensical_requests_are_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let reason = |workload: &str, options: &[&str]| {

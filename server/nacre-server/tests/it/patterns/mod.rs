@@ -181,7 +181,7 @@ fn comments_of_a_hundred_clients_have_each_number_once() {
 
 /// A09, by keys alone; [`examples`] has the page that is filled up.
 #[test]
-fn a_page_says_which_comment_is_gone() {
+fn a_page_names_the_missing_comment() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = bucket(&server);

@@ -54,17 +54,17 @@ struct At {
 }
 
 /// Marks the connection that the thread is serving, until the value is dropped.
-struct Turn;
+struct ServedConnection;
 
-impl Turn {
-    fn new(client: &Arc<TcpStream>) -> Turn {
+impl ServedConnection {
+    fn new(client: &Arc<TcpStream>) -> ServedConnection {
         serves();
         AT.set(Some(At { client: Arc::clone(client), has_made_room: false }));
-        Turn
+        ServedConnection
     }
 }
 
-impl Drop for Turn {
+impl Drop for ServedConnection {
     fn drop(&mut self) {
         AT.set(None);
     }
@@ -101,7 +101,7 @@ pub fn serve<C: Future<Output = ()> + Send>(
         let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
         let mut conversation = pin!(converse(stream));
         poll_fn(|context| {
-            let _turn = Turn::new(&client);
+            let _turn = ServedConnection::new(&client);
             conversation.as_mut().poll(context)
         })
         .await;
@@ -146,7 +146,7 @@ pub fn is_gone(client: &Arc<TcpStream>) -> bool {
 /// Waits until the requests that have already arrived are answered too, so that the answers wake a client once instead
 /// of one by one. Continues immediately if the thread has answered no other connection since the last request of this
 /// one: otherwise, checking for other requests would wake another thread that checks as well.
-pub async fn after_others() {
+pub async fn yield_to_others() {
     let client = AT.with_borrow(|at| at.as_ref().map(|at| Arc::as_ptr(&at.client).addr()));
     let Some(client) = client else { return };
     if ANSWERED.replace(client) == client {

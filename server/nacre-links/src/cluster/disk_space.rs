@@ -22,17 +22,17 @@ const NO_ROOM: &str =
 
 /// The wait of a Raft for disk space.
 #[derive(Default)]
-pub struct Room {
+pub struct DiskSpaceWait {
     waiting: Waiting,
     /// True if the last write was refused for lack of space or descriptors.
     is_full: AtomicBool,
     is_over: AtomicBool,
 }
 
-impl Room {
+impl DiskSpaceWait {
     /// Creates the wait of a Raft whose proposers are in `waiting`.
-    pub fn new(waiting: Waiting) -> Room {
-        Room { waiting, ..Room::default() }
+    pub fn new(waiting: Waiting) -> DiskSpaceWait {
+        DiskSpaceWait { waiting, ..DiskSpaceWait::default() }
     }
 
     /// Checks that proposals are allowed.
@@ -51,7 +51,7 @@ impl Room {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true after [`Room::give_up`].
+    /// Returns true after [`DiskSpaceWait::give_up`].
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -70,9 +70,9 @@ impl Room {
                     Err(Error::Store(error @ StoreError::Exhausted { .. })) => error.to_string(),
                     _ => NO_SPACE.to_owned(),
                 };
-                tracing::error!("{reason}: what the nodes agree on waits here until then");
+                tracing::error!("{reason}: agreed changes wait on this node until then");
                 let reason = format!("{reason}; the change may still be made");
-                self.waiting.tell_all(|| Err(Error::Unavailable(reason.clone())));
+                self.waiting.report_to_all(|| Err(Error::Unavailable(reason.clone())));
             }
             if !is_full || self.is_over() {
                 return outcome;
@@ -88,17 +88,17 @@ mod tests {
     use crossbeam_channel::bounded;
 
     #[test]
-    fn what_finds_no_space_is_tried_until_there_is_some_and_nothing_else_is() {
+    fn writes_without_space_are_retried_and_other_failures_are_not() {
         let (waiting, (told, hears)) = (Waiting::default(), bounded(1));
         waiting.insert(1, told);
-        let room = Room::new(waiting);
+        let disk_space = DiskSpaceWait::new(waiting);
         let mut left = 3;
-        let outcome = room.wait(|| {
-            assert_eq!(room.check().is_err(), left < 3);
+        let outcome = disk_space.wait(|| {
+            assert_eq!(disk_space.check().is_err(), left < 3);
             left -= 1;
             if left > 0 { Err(StoreError::Full.into()) } else { Ok(left) }
         });
-        assert!(matches!(outcome, Ok(0)) && room.check().is_ok());
+        assert!(matches!(outcome, Ok(0)) && disk_space.check().is_ok());
         let told = hears.try_recv().unwrap().unwrap_err().to_string();
         assert!(told.contains("no space left"), "{told}");
         let mut tries = 0;
@@ -106,13 +106,13 @@ mod tests {
             tries += 1;
             Err::<(), _>(StoreError::Damaged { path: "a".into(), what: "b".into() }.into())
         };
-        assert!(room.wait(&mut damaged).is_err() && tries == 1);
+        assert!(disk_space.wait(&mut damaged).is_err() && tries == 1);
     }
 
     #[test]
-    fn who_stops_does_not_wait_for_space() {
-        let room = Room::default();
-        room.give_up();
-        assert!(room.wait(|| Err::<(), _>(StoreError::Full.into())).is_err());
+    fn a_stopping_node_does_not_wait_for_space() {
+        let disk_space = DiskSpaceWait::default();
+        disk_space.give_up();
+        assert!(disk_space.wait(|| Err::<(), _>(StoreError::Full.into())).is_err());
     }
 }

@@ -11,7 +11,7 @@ use nacre_xdcr::{Pipeline, Run, SourceState};
 const PORTION_DOCUMENTS: usize = 512;
 
 /// A pipeline and its stream.
-pub(crate) struct Line {
+pub(crate) struct ActivePipeline {
     /// The state machine.
     pub pipeline: Pipeline,
     /// Time of the next tick as registered in the driver's timers, in monotonic nanoseconds.
@@ -44,10 +44,10 @@ pub(crate) fn state_of(vbucket: &Vbucket) -> SourceState {
     }
 }
 
-impl Line {
+impl ActivePipeline {
     /// Creates a line with a resting pipeline.
-    pub fn new(pipeline: Pipeline, branch: VbUuid) -> Line {
-        Line { pipeline, timer_ns: None, reading: None, branch, stream: None }
+    pub fn new(pipeline: Pipeline, branch: VbUuid) -> ActivePipeline {
+        ActivePipeline { pipeline, timer_ns: None, reading: None, branch, stream: None }
     }
 
     /// Reads history for the pending read of the pipeline, if there is one.

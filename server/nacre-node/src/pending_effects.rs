@@ -33,36 +33,36 @@ pub(crate) fn made(config: &Bucket) -> Write {
 }
 
 /// Records the first failure of several steps that are all carried out.
-pub(crate) fn also(outcome: &mut Result<(), Error>, done: Result<(), Error>) {
+pub(crate) fn keep_first_error(outcome: &mut Result<(), Error>, done: Result<(), Error>) {
     if outcome.is_ok() {
         *outcome = done;
     }
 }
 
 /// Schedules a retry. The caller holds the lock on changes.
-pub(crate) fn fall_behind(node: &Arc<Node>) {
-    if !node.is_behind.swap(true, Ordering::AcqRel) {
+pub(crate) fn schedule_retry(node: &Arc<Node>) {
+    if !node.has_pending_effects.swap(true, Ordering::AcqRel) {
         let signal = Arc::new(Signal::default());
         // The signal is woken when the node stops.
         node.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
-        let said = String::new();
-        let arrears = Arrears { node: Arc::downgrade(node), signal, due: 0, said };
-        node.platform.spawn(Box::new(arrears));
+        let last_error = String::new();
+        let task = PendingEffectsTask { node: Arc::downgrade(node), signal, due: 0, last_error };
+        node.platform.spawn(Box::new(task));
     }
 }
 
 /// Carries out the effects that are still missing.
-fn make_up(node: &Arc<Node>) -> Result<(), Error> {
+fn retry_effects(node: &Arc<Node>) -> Result<(), Error> {
     let _changing = node.changing.lock();
-    let outcome = make_up_for(node, &node.settings.load()?.into_iter().collect());
+    let outcome = apply_pending_effects(node, &node.settings.load()?.into_iter().collect());
     if outcome.is_ok() {
-        node.is_behind.store(false, Ordering::Release);
+        node.has_pending_effects.store(false, Ordering::Release);
     }
     outcome
 }
 
 /// Carries out missing effects, given the rows that the node has stored. The caller holds the lock on changes.
-pub(crate) fn make_up_for(
+pub(crate) fn apply_pending_effects(
     node: &Arc<Node>,
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<(), Error> {
@@ -72,14 +72,14 @@ pub(crate) fn make_up_for(
         let is_agreed = cluster.buckets.values().any(|bucket| created_row(bucket) == *row);
         // Rows of earlier versions do not name their store.
         if let (false, Ok(config)) = (is_agreed, serde_json::from_slice(stored)) {
-            also(&mut outcome, remove_store(node, &config));
+            keep_first_error(&mut outcome, remove_store(node, &config));
         }
     }
     for config in cluster.buckets.values() {
         if node.bucket(&config.name).is_none() && !node.damaged.contains(config) {
             let is_made = rows.contains_key(&created_row(config));
             // Other nodes may have replaced its copies by now: it serves only once it is asked to again.
-            also(&mut outcome, open_bucket(node, config, is_made, false));
+            keep_first_error(&mut outcome, open_bucket(node, config, is_made, false));
         }
     }
     node.follow();
@@ -87,18 +87,18 @@ pub(crate) fn make_up_for(
 }
 
 /// The task that retries missing effects.
-struct Arrears {
+struct PendingEffectsTask {
     node: Weak<Node>,
     signal: Arc<Signal>,
     /// Time of the next try, in monotonic nanoseconds; 0 before the first failure.
     due: u64,
     /// The last error, so that it is logged once.
-    said: String,
+    last_error: String,
 }
 
-impl Task for Arrears {
+impl Task for PendingEffectsTask {
     fn name(&self) -> &'static str {
-        "arrears"
+        "pending-effects"
     }
 
     fn is_background(&self) -> bool {
@@ -117,16 +117,16 @@ impl Task for Arrears {
         let now = node.now().monotonic_ns;
         if now >= self.due {
             self.due = now + PAUSE.as_nanos() as u64;
-            match make_up(&node) {
+            match retry_effects(&node) {
                 Ok(()) => {
-                    tracing::info!("this node does all that was agreed on");
+                    tracing::info!("all pending changes are applied on this node");
                     return Next::Done;
                 }
                 Err(error) => {
                     let reason = error.to_string();
-                    if self.said != reason {
-                        tracing::warn!("what was agreed on is tried again: {reason}");
-                        self.said = reason;
+                    if self.last_error != reason {
+                        tracing::warn!("cannot apply an agreed change, retrying: {reason}");
+                        self.last_error = reason;
                     }
                 }
             }

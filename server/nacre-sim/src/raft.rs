@@ -19,7 +19,7 @@ const LATE_ODDS: u64 = 16;
 const ELECTION_NS: (u64, u64) = (600_000_000, 1_500_000_000);
 
 /// See the [module](self).
-pub struct Council {
+pub struct SimulatedRaft {
     state: Mutex<State>,
     /// True if something was decided since the last check.
     news: AtomicBool,
@@ -64,9 +64,9 @@ impl State {
     }
 }
 
-impl Council {
-    /// Creates the council of this many nodes; the first one leads.
-    pub fn new(nodes: usize, chance: Chance, lost_answers: u64) -> Arc<Council> {
+impl SimulatedRaft {
+    /// Creates the agreement of this many nodes; the first one leads.
+    pub fn new(nodes: usize, chance: Chance, lost_answers: u64) -> Arc<SimulatedRaft> {
         let state = State {
             log: Vec::new(),
             pending: Vec::new(),
@@ -78,12 +78,12 @@ impl Council {
             chance,
             lost_answers,
         };
-        Arc::new(Council { state: Mutex::new(state), news: AtomicBool::new(false) })
+        Arc::new(SimulatedRaft { state: Mutex::new(state), news: AtomicBool::new(false) })
     }
 
     /// Returns the agreement of node `index`.
-    pub fn seat(self: &Arc<Council>, index: usize) -> Arc<dyn Agreement> {
-        Arc::new(Seat { council: Arc::clone(self), index })
+    pub fn agreement(self: &Arc<SimulatedRaft>, index: usize) -> Arc<dyn Agreement> {
+        Arc::new(SimulatedAgreement { raft: Arc::clone(self), index })
     }
 
     /// Returns the leader, if there is one.
@@ -103,7 +103,7 @@ impl Council {
 
     /// Holds a meeting at `now_ns` with this connectivity. Returns the new leader, if one was elected. `knows_ns` returns
     /// the monotonic clock of a node that knows all decisions.
-    pub fn meet(
+    pub fn hold_elections(
         &self,
         now_ns: u64,
         reaches: Vec<Vec<bool>>,
@@ -168,7 +168,7 @@ impl Council {
     }
 
     /// Returns true if the leader reaches a node.
-    pub fn teaches(&self, node: usize) -> bool {
+    pub fn leader_reaches(&self, node: usize) -> bool {
         let state = self.state.lock();
         state.leader.is_some_and(|leader| state.has_majority(leader) && state.reaches[leader][node])
     }
@@ -182,8 +182,8 @@ impl Council {
     ///
     /// # Errors
     /// The error of [`Node::apply`] for the last decision.
-    pub fn teach(&self, node: &Arc<Node>, count: usize) -> Result<Arc<Cluster>, Error> {
-        let applied = Council::applied(node);
+    pub fn deliver(&self, node: &Arc<Node>, count: usize) -> Result<Arc<Cluster>, Error> {
+        let applied = SimulatedRaft::applied(node);
         let due: Vec<Proposal> =
             self.state.lock().log.iter().skip(applied as usize).take(count).cloned().collect();
         let mut outcome = Ok(node.cluster());
@@ -198,7 +198,7 @@ impl Council {
     /// # Panics
     /// Panics if the node refuses the state.
     pub fn install(from: &Arc<Node>, to: &Arc<Node>) {
-        let (has, lacks) = (Council::applied(from), Council::applied(to));
+        let (has, lacks) = (SimulatedRaft::applied(from), SimulatedRaft::applied(to));
         if has > lacks {
             to.install(&from.agreed(), &has.to_be_bytes()).expect("a state that a node has given");
         }
@@ -216,12 +216,12 @@ impl Council {
 }
 
 /// The agreement of one node.
-struct Seat {
-    council: Arc<Council>,
+struct SimulatedAgreement {
+    raft: Arc<SimulatedRaft>,
     index: usize,
 }
 
-impl Agreement for Seat {
+impl Agreement for SimulatedAgreement {
     fn propose(
         &self,
         node: &Arc<Node>,
@@ -230,7 +230,7 @@ impl Agreement for Seat {
     ) -> Result<Arc<Cluster>, Error> {
         let unavailable = || Err(Error::Unavailable("nobody leads the nodes".into()));
         let answer_is_lost = {
-            let state = &mut *self.council.state.lock();
+            let state = &mut *self.raft.state.lock();
             let Some(leader) = state.leader else { return unavailable() };
             if !state.has_majority(leader) || !state.reaches[leader][self.index] {
                 return unavailable();
@@ -247,7 +247,7 @@ impl Agreement for Seat {
                 };
             // Earlier proposals of this leader are decided first.
             if state.decide_pending() {
-                self.council.news.store(true, Ordering::Release);
+                self.raft.news.store(true, Ordering::Release);
             }
             let answer_is_lost = state.chance.once_in(odds);
             if answer_is_lost && state.chance.once_in(2) {
@@ -257,8 +257,8 @@ impl Agreement for Seat {
             answer_is_lost
         };
         // The node must have applied all decisions before this proposal, so that nothing comes between.
-        self.council.teach(node, usize::MAX).ok();
-        let position = self.council.decide(proposal);
+        self.raft.deliver(node, usize::MAX).ok();
+        let position = self.raft.decide(proposal);
         if answer_is_lost {
             return unavailable();
         }
@@ -266,7 +266,7 @@ impl Agreement for Seat {
     }
 
     fn leadership(&self, _: u64) -> Option<Leadership> {
-        self.council.state.lock().leadership[self.index]
+        self.raft.state.lock().leadership[self.index]
     }
 }
 
@@ -276,16 +276,16 @@ mod tests {
 
     #[test]
     fn a_leader_that_is_started_again_leads_once_the_end_of_its_log_is_decided() {
-        let council = Council::new(3, Chance::new(1), 0);
+        let raft = SimulatedRaft::new(3, Chance::new(1), 0);
         let meet = |now_ns| {
-            council.meet(now_ns, vec![vec![true; 3]; 3], |_| Some(now_ns));
-            council.state.lock().leadership[0].map(|leadership| leadership.confirmed_ns)
+            raft.hold_elections(now_ns, vec![vec![true; 3]; 3], |_| Some(now_ns));
+            raft.state.lock().leadership[0].map(|leadership| leadership.confirmed_ns)
         };
         assert_eq!(meet(1), Some(1));
-        council.state.lock().pending.push(Proposal::Change(Change::Nodes(NodeChange::RenewMap)));
-        council.forget(0);
+        raft.state.lock().pending.push(Proposal::Change(Change::Nodes(NodeChange::RenewMap)));
+        raft.forget(0);
         assert_eq!(meet(2), None, "it does not know yet what was decided");
-        assert_eq!(council.decided(), 1);
+        assert_eq!(raft.decided(), 1);
         assert_eq!(meet(3), Some(3));
     }
 }

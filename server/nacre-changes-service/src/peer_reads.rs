@@ -3,8 +3,8 @@
 //! A vBucket belongs to one request or one answer at a time, so that no change is returned twice. An answer may arrive
 //! after one of its vBuckets was reassigned to another node: that part of the answer is ignored.
 
-use super::Stand;
-use super::part::{ChangesPart, ChangesReply, ChangesTold, Position, ToldChange};
+use super::Cursor;
+use super::part::{ChangesBatch, ChangesPart, ChangesReply, PeerChange, Position};
 use nacre_bucket::Waiter;
 use nacre_dcp::ResumePoint;
 use nacre_node::scatter_gather::{NoReply, Vbids, read_reply};
@@ -20,9 +20,9 @@ const ASKED_MAX: usize = 2;
 
 /// Requests to other nodes, and their answers.
 #[derive(Default)]
-pub(super) struct Others {
+pub(super) struct PeerReads {
     asked: Vec<Asked>,
-    told: VecDeque<Told>,
+    batches: VecDeque<PeerBatch>,
     inbox: Arc<Inbox>,
     serial: u64,
 }
@@ -44,17 +44,17 @@ struct Asked {
 }
 
 /// An answer of a node.
-struct Told {
+struct PeerBatch {
     vbids: Vbids,
     is_extra: bool,
-    told: ChangesTold,
+    batch: ChangesBatch,
     branches: BTreeMap<Vbid, VbUuid>,
 }
 
 /// The next part of an answer.
-pub(super) enum Heard {
+pub(super) enum PeerEvent {
     /// A change, and the consumer's position after it.
-    Change(ToldChange, ResumePoint),
+    Change(PeerChange, ResumePoint),
     /// The end of an answer.
     End(Ended),
 }
@@ -66,7 +66,7 @@ pub(super) struct Ended {
     /// vBuckets that the node does not serve.
     pub elsewhere: Vbids,
     /// New positions of the consumer, in the vBuckets in which they have changed.
-    pub stands: Vec<(Vbid, Stand)>,
+    pub cursors: Vec<(Vbid, Cursor)>,
     /// vBuckets whose history differs from the consumer's, with the reason.
     pub gone: Vec<(Vbid, String)>,
     /// True if the answer contains all present changes.
@@ -77,10 +77,10 @@ pub(super) struct Ended {
     pub rests: bool,
 }
 
-impl Others {
+impl PeerReads {
     /// Returns true if no request is in flight and no answer is left.
     pub fn is_idle(&self) -> bool {
-        self.asked.is_empty() && self.told.is_empty()
+        self.asked.is_empty() && self.batches.is_empty()
     }
 
     /// Returns whether a node can be asked now, and whether the request may wait for new changes.
@@ -121,7 +121,7 @@ impl Others {
     }
 
     /// Processes the answers that have arrived. Returns the failed ones, with the vBuckets of their requests.
-    pub fn take_in(&mut self) -> Vec<(Vbids, PeerReply)> {
+    pub fn take_replies(&mut self) -> Vec<(Vbids, PeerReply)> {
         let mut others = Vec::new();
         if self.asked.is_empty() {
             return others;
@@ -130,11 +130,11 @@ impl Others {
             let mut found = self.asked.extract_if(.., |asked| asked.serial == serial);
             let Some(Asked { vbids, is_extra, .. }) = found.next() else { continue };
             match read_reply::<ChangesPart>(answer).map_err(|why| why.to_string()) {
-                Ok(Ok(ChangesReply::Told(told))) => {
+                Ok(Ok(ChangesReply::Batch(batch))) => {
                     let branch =
-                        |position: &Position| (position.vbid, position.stand().point.vb_uuid);
-                    let branches = told.after.iter().map(branch).collect();
-                    self.told.push_back(Told { vbids, is_extra, told, branches });
+                        |position: &Position| (position.vbid, position.cursor().point.vb_uuid);
+                    let branches = batch.after.iter().map(branch).collect();
+                    self.batches.push_back(PeerBatch { vbids, is_extra, batch, branches });
                 }
                 other => others.push((vbids, other)),
             }
@@ -143,24 +143,24 @@ impl Others {
     }
 
     /// Returns the next part of the answers.
-    pub fn next(&mut self) -> Option<Heard> {
-        let Told { vbids, told, branches, .. } = self.told.front_mut()?;
-        while let Some(change) = told.changes.pop_front() {
+    pub fn next(&mut self) -> Option<PeerEvent> {
+        let PeerBatch { vbids, batch, branches, .. } = self.batches.front_mut()?;
+        while let Some(change) = batch.changes.pop_front() {
             let branch = branches.get(&change.vbid).filter(|_| vbids.contains(change.vbid));
             if let Some(branch) = branch {
                 let point = change.point(*branch);
-                return Some(Heard::Change(change, point));
+                return Some(PeerEvent::Change(change, point));
             }
         }
-        let Told { mut vbids, is_extra, told, .. } = self.told.pop_front()?;
-        let stands = told.after.iter().map(|position| (position.vbid, position.stand()));
-        let stands: Vec<_> = stands.filter(|(vbid, _)| vbids.contains(*vbid)).collect();
-        let gone = told.gone.into_iter().filter(|(vbid, _)| vbids.contains(*vbid)).collect();
-        let elsewhere = told.elsewhere.iter().filter(|vbid| vbids.contains(*vbid)).collect();
+        let PeerBatch { mut vbids, is_extra, batch, .. } = self.batches.pop_front()?;
+        let cursors = batch.after.iter().map(|position| (position.vbid, position.cursor()));
+        let cursors: Vec<_> = cursors.filter(|(vbid, _)| vbids.contains(*vbid)).collect();
+        let gone = batch.gone.into_iter().filter(|(vbid, _)| vbids.contains(*vbid)).collect();
+        let elsewhere = batch.elsewhere.iter().filter(|vbid| vbids.contains(*vbid)).collect();
         vbids.remove_all(&elsewhere);
-        let rests = told.is_crowded || is_extra && told.is_all;
-        let (is_all, is_over) = (told.is_all, told.is_over);
-        Some(Heard::End(Ended { vbids, elsewhere, stands, gone, is_all, is_over, rests }))
+        let rests = batch.is_crowded || is_extra && batch.is_all;
+        let (is_all, is_over) = (batch.is_all, batch.is_over);
+        Some(PeerEvent::End(Ended { vbids, elsewhere, cursors, gone, is_all, is_over, rests }))
     }
 }
 
@@ -176,45 +176,45 @@ mod tests {
         numbers.iter().copied().map(Vbid).collect()
     }
 
-    fn expect(others: &mut Others, numbers: &[u16]) -> ReplyCallback {
+    fn expect(others: &mut PeerReads, numbers: &[u16]) -> ReplyCallback {
         let waiter: Arc<dyn Waiter> = Arc::new(Signal::default());
         others.expect(NODE, vbids(numbers), &waiter)
     }
 
-    fn stand(seqno: u64) -> Stand {
+    fn cursor(seqno: u64) -> Cursor {
         let at = Seqno(seqno);
         let point =
             ResumePoint { vb_uuid: VbUuid(7), seqno: at, snapshot_start: at, snapshot_end: at };
-        Stand { point, end: Seqno(u64::MAX) }
+        Cursor { point, end: Seqno(u64::MAX) }
     }
 
     /// Creates an answer with a change in each of these vBuckets.
-    fn told(numbers: &[u16], is_all: bool) -> Result<Vec<u8>, PeerError> {
+    fn batch(numbers: &[u16], is_all: bool) -> Result<Vec<u8>, PeerError> {
         let change = |vbid: &u16| {
             let document = Document::new(Meta { seqno: Seqno(5), ..Meta::default() }, b"\0k", b"1");
-            ToldChange::new(Vbid(*vbid), &stand(5).point, &document, true)
+            PeerChange::new(Vbid(*vbid), &cursor(5).point, &document, true)
         };
-        let after = numbers.iter().map(|vbid| Position::new(Vbid(*vbid), &stand(6))).collect();
+        let after = numbers.iter().map(|vbid| Position::new(Vbid(*vbid), &cursor(6))).collect();
         let changes = numbers.iter().map(change).collect();
-        let told = ChangesTold { changes, after, is_all, ..ChangesTold::default() };
-        Ok(postcard::to_stdvec(&Ok::<_, NoReply>(ChangesReply::Told(told))).unwrap())
+        let batch = ChangesBatch { changes, after, is_all, ..ChangesBatch::default() };
+        Ok(postcard::to_stdvec(&Ok::<_, NoReply>(ChangesReply::Batch(batch))).unwrap())
     }
 
-    fn shown(others: &mut Others) -> Vec<String> {
-        assert!(others.take_in().is_empty());
+    fn shown(others: &mut PeerReads) -> Vec<String> {
+        assert!(others.take_replies().is_empty());
         let list = |vbids: &Vbids| vbids.iter().map(|vbid| vbid.0).collect::<Vec<_>>();
         let show = |heard| match heard {
-            Heard::Change(change, point) => {
+            PeerEvent::Change(change, point) => {
                 let document = change.document(CollectionId::DEFAULT);
                 assert_eq!((document.name(), document.body()), (&b"k"[..], &b"1"[..]));
                 format!("{}@{}", change.vbid.0, point.seqno)
             }
-            Heard::End(Ended { vbids, stands, rests, .. }) => {
-                let stands = stands.iter().map(|(vbid, _)| *vbid).collect();
+            PeerEvent::End(Ended { vbids, cursors, rests, .. }) => {
+                let cursors = cursors.iter().map(|(vbid, _)| *vbid).collect();
                 format!(
                     "{:?} at {:?}{}",
                     list(&vbids),
-                    list(&stands),
+                    list(&cursors),
                     if rests { ", rests" } else { "" }
                 )
             }
@@ -223,35 +223,35 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_passed_over_when_it_is_told() {
-        let mut others = Others::default();
+    fn reassigned_vbuckets_are_ignored_in_late_answers() {
+        let mut others = PeerReads::default();
         let answer = expect(&mut others, &[1, 2, 3]);
         let taken = others.take_back(|vbid, node| node == NODE && vbid == Vbid(2));
         assert_eq!(taken, vbids(&[2]));
-        answer(told(&[1, 2, 3], true));
+        answer(batch(&[1, 2, 3], true));
         assert_eq!(shown(&mut others), ["1@5", "3@5", "[1, 3] at [1, 3]"]);
         let answer = expect(&mut others, &[1, 2]);
         others.take_back(|_, _| true);
         assert!(others.is_idle() && others.may_ask(NODE).1);
-        expect(&mut others, &[1])(told(&[1], true));
-        answer(told(&[1, 2], true));
+        expect(&mut others, &[1])(batch(&[1], true));
+        answer(batch(&[1, 2], true));
         assert_eq!(shown(&mut others), ["1@5", "[1] at [1]"], "the late one tells nothing");
     }
 
     #[test]
-    fn who_is_asked_beside_a_question_that_waits_is_not_asked_again_at_once() {
-        let mut others = Others::default();
+    fn a_node_with_a_waiting_request_is_not_asked_again_at_once() {
+        let mut others = PeerReads::default();
         let waits = expect(&mut others, &[1]);
         assert_eq!(others.may_ask(NODE), (true, false));
         let extra = expect(&mut others, &[2]);
         assert_eq!(others.may_ask(NODE), (false, false));
         assert_eq!(others.may_ask(NodeId(3)), (true, true));
-        extra(told(&[], true));
+        extra(batch(&[], true));
         assert_eq!(shown(&mut others), ["[2] at [], rests"]);
-        expect(&mut others, &[2])(told(&[2], false));
+        expect(&mut others, &[2])(batch(&[2], false));
         assert_eq!(shown(&mut others), ["2@5", "[2] at [2]"], "there is more");
         waits(Err(PeerError::Lost("gone".into())));
-        let lost = others.take_in();
+        let lost = others.take_replies();
         assert!(matches!(&lost[..], [(of, Err(why))] if *of == vbids(&[1]) && why == "gone"));
         assert!(others.is_idle());
     }
