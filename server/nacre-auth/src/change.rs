@@ -285,11 +285,7 @@ impl Users {
         }
     }
 
-    fn grant(
-        &mut self,
-        edit: &Edit,
-        exists: impl Fn(Keyspace<'_>) -> bool,
-    ) -> Result<(), Refused> {
+    fn grant(&mut self, edit: &Edit, exists: impl Fn(Keyspace<'_>) -> bool) -> Result<(), Refused> {
         let Edit::Grant { roles, users, groups, revoke } = edit else { return Ok(()) };
         let roles = roles.iter().filter(|role| exists(role.keyspace()));
         let roles: Vec<Role> = roles.cloned().collect();

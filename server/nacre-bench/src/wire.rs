@@ -222,8 +222,8 @@ const BUSY: [u16; 4] = [
 ];
 
 fn memcached(input: &[u8]) -> Result<Option<(Answer, usize)>, String> {
-    let frame =
-        decode(input).map_err(|error| format!("the server's answer is not a frame of the protocol: {error}"))?;
+    let frame = decode(input)
+        .map_err(|error| format!("the server's answer is not a frame of the protocol: {error}"))?;
     Ok(frame.map(|(frame, length)| {
         let answer = match frame.vbid {
             0 => Answer::Done,

@@ -30,7 +30,9 @@ impl Address {
             None => (false, bare.strip_prefix("http://").unwrap_or(bare)),
         };
         let (host, port) = match bare.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is not a port number"))?),
+            Some((host, port)) => {
+                (host, port.parse().map_err(|_| format!("{port:?} is not a port number"))?)
+            }
             None => (bare, if encrypted { PORT_DEFAULT_TLS } else { PORT_DEFAULT }),
         };
         check_host(host)?;

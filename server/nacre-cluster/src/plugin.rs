@@ -440,7 +440,10 @@ mod tests {
             (of(World::IndexType, None), "name the bucket"),
             (of(World::Resolver, part), "leave the scope out"),
             (Deployment { since: Since::Now, ..functions.clone() }, "leave out where to begin"),
-            (Deployment { begin: Some("token".into()), ..functions.clone() }, "leave out where to begin"),
+            (
+                Deployment { begin: Some("token".into()), ..functions.clone() },
+                "leave out where to begin",
+            ),
         ] {
             let refused = plugins.deploy("wrong", &wrong).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");

@@ -47,8 +47,7 @@ pub(crate) fn accept(mut call: Call) -> Result<Reply, Reply> {
         return refused(StatusCode::FORBIDDEN, "forbidden", reason);
     }
     if call.gateway.has_upstream() {
-        let reason =
-            "this gateway syncs with a cluster and is not a hub: sync with that cluster";
+        let reason = "this gateway syncs with a cluster and is not a hub: sync with that cluster";
         return refused(StatusCode::CONFLICT, "has_upstream", reason);
     }
     let reply = websocket::accept(&call.headers, nacre::SYNC_PROTOCOL)?;

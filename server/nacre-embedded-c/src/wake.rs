@@ -19,8 +19,7 @@ impl Wake {
     /// Returns the descriptor to wait for.
     pub fn fd(&self) -> Result<i32, Error> {
         if self.pair.get().is_none() {
-            let failed =
-                |error| Error::Io { what: format!("create the wake descriptor: {error}") };
+            let failed = |error| Error::Io { what: format!("create the wake descriptor: {error}") };
             let (reader, writer) = UnixStream::pair().map_err(failed)?;
             reader.set_nonblocking(true).map_err(failed)?;
             writer.set_nonblocking(true).map_err(failed)?;

@@ -339,7 +339,8 @@ impl Node {
         let mut users = self.users().clone();
         let cluster = self.cluster();
         let had_administrator = users.have_administrator();
-        let mut apply = |change: &UserChange| users.apply(change, |at| keyspace_exists(&cluster, at));
+        let mut apply =
+            |change: &UserChange| users.apply(change, |at| keyspace_exists(&cluster, at));
         let mut edit = |edit| apply(&UserChange { by: None, edit });
         match proposal {
             Proposal::Users(change) => apply(change)?,

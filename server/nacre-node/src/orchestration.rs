@@ -66,9 +66,7 @@ impl Orchestration {
                     Some(Message::Report { number, rev, standings: standings(node, &wanted) })
                 }
                 Err(OutdatedFence) => {
-                    tracing::debug!(
-                        "ignoring the fence of {from}: a later one has arrived"
-                    );
+                    tracing::debug!("ignoring the fence of {from}: a later one has arrived");
                     None
                 }
             },
@@ -276,7 +274,10 @@ impl FailoverTask {
                         && !memberships.is_empty()
                     {
                         let nodes: Vec<_> = memberships.keys().map(ToString::to_string).collect();
-                        tracing::warn!("failing over {}: copies on other nodes become active", nodes.join(", "));
+                        tracing::warn!(
+                            "failing over {}: copies on other nodes become active",
+                            nodes.join(", ")
+                        );
                     }
                     let outcome = node.change_as_leader(term, &change);
                     if outcome.as_ref().map_or_else(Error::is_refusal, |_| true) {

@@ -261,7 +261,8 @@ impl Follower {
         let Some((&vbid, incoming)) = asked else { return Ok(()) };
         let mut ask_again_at = Some(now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64);
         if frame.vbid == Status::Success as u16 {
-            let (log, under_way) = read_begun(frame.value).ok_or("the peer's failover log is malformed")?;
+            let (log, under_way) =
+                read_begun(frame.value).ok_or("the peer's failover log is malformed")?;
             if !is_of(&self.bucket, vbid, incoming) {
                 return Err(format!("the copy of {vbid} was restarted meanwhile"));
             }
@@ -337,7 +338,9 @@ impl Follower {
                 self.acknowledge(vbid, out);
                 Ok(())
             }
-            Err(ReceiveError::OutOfOrder) => Err(format!("{vbid} does not continue at seqno {seqno}")),
+            Err(ReceiveError::OutOfOrder) => {
+                Err(format!("{vbid} does not continue at seqno {seqno}"))
+            }
             Err(ReceiveError::Store(error)) => Err(error.to_string()),
         }
     }

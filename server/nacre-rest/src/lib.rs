@@ -71,7 +71,9 @@ use nacre_http::linger::Lingering;
 use nacre_http::patient::Patient;
 use nacre_http::request_target::Lenient;
 use nacre_http::streams::{STALLED_MAX, Streams};
-use nacre_http::{HEADER_BYTES_MAX, Table, blocking_yield, body, dates, memory, pieces, problem, streams};
+use nacre_http::{
+    HEADER_BYTES_MAX, Table, blocking_yield, body, dates, memory, pieces, problem, streams,
+};
 use nacre_links::STACK_BYTES;
 use nacre_links::cluster::request::INTRODUCTION;
 use nacre_links::cluster::{Consensus, link};

@@ -47,7 +47,10 @@ pub(super) async fn profile(call: &Call, name: &str) -> Result<Reply, Reply> {
         return Err(refused(StatusCode::CONFLICT, &reason));
     };
     if !deployment.readers().iter().all(Reader::begin_profile) {
-        return Err(refused(StatusCode::CONFLICT, "another profile of it is being taken: try again later"));
+        return Err(refused(
+            StatusCode::CONFLICT,
+            "another profile of it is being taken: try again later",
+        ));
     }
     let mut counting = Counting(Some(deployment));
     tokio::time::sleep(Duration::from_secs(seconds)).await;

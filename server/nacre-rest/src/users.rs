@@ -299,7 +299,8 @@ pub(super) fn read_role_list<'n>(
     let mut roles = Vec::new();
     let mut unknown = Vec::new();
     for name in names {
-        let role = name.parse::<Role>().ok().filter(|role| keyspace_exists(&cluster, role.keyspace()));
+        let role =
+            name.parse::<Role>().ok().filter(|role| keyspace_exists(&cluster, role.keyspace()));
         match role {
             Some(role) if roles.contains(&role) => {}
             Some(role) => roles.push(role),

@@ -37,8 +37,9 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let known = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, bytes)| *bytes);
     let bytes = number.parse::<u64>().ok().zip(known);
     let bytes = bytes.and_then(|(number, unit)| number.checked_mul(unit));
-    let bytes = bytes
-        .ok_or_else(|| format!("{text:?} is not an amount of memory: write it as 4GiB or 512MiB"))?;
+    let bytes = bytes.ok_or_else(|| {
+        format!("{text:?} is not an amount of memory: write it as 4GiB or 512MiB")
+    })?;
     match bytes < BYTES_MIN {
         true => Err(format!("a node needs {} MiB at least", BYTES_MIN >> 20)),
         false => Ok(bytes),

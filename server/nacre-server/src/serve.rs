@@ -269,7 +269,9 @@ pub(crate) fn run<S: Future<Output = ()>>(
     memory::set_up(&node, options.memory);
     let agreeing = agreement_threads(process)?;
     let answering = answering_threads()?;
-    let querying = blocking_yield::threads(STACK_BYTES, || nacre_bucket::on_blocking(blocking_yield::make_room));
+    let querying = blocking_yield::threads(STACK_BYTES, || {
+        nacre_bucket::on_blocking(blocking_yield::make_room)
+    });
     let querying =
         querying.map_err(|error| format!("cannot start the threads for queries: {error}"))?;
     let wanted = options.clone();
@@ -335,7 +337,10 @@ pub(crate) fn run<S: Future<Output = ()>>(
             rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         ports::log(table, &options.host, &endpoints);
-        tracing::info!("the key of this node, for other nodes: {}", platform.node_key().fingerprint());
+        tracing::info!(
+            "the key of this node, for other nodes: {}",
+            platform.node_key().fingerprint()
+        );
         consensus.announce_address();
         ready(&endpoints);
         stop.await;

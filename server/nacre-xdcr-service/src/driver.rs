@@ -11,10 +11,10 @@
 //! Every event becomes an input of a pipeline, and the driver carries out the pipeline's effects. The driver makes no
 //! decision about a document.
 
+use crate::active_pipeline::{self, ActivePipeline, Found};
 use crate::checkpoints::{Checkpoints, Terms};
 use crate::conflict_log::{Entry, Logger, Party};
 use crate::inbox::{Event, Inbox};
-use crate::active_pipeline::{self, Found, ActivePipeline};
 use crate::link::{Job, Link, Work};
 use crate::mapping::{Mapped, Rules};
 use crate::plan::{Connectivity, Handle, Plan};
@@ -688,7 +688,11 @@ impl Driver {
             }
             Notice::Freed { key } => {
                 self.reasons.remove(&(vbid, key.clone()));
-                tracing::info!("replication {}: the target has accepted {:?}", self.handle.id, name(key));
+                tracing::info!(
+                    "replication {}: the target has accepted {:?}",
+                    self.handle.id,
+                    name(key)
+                );
                 return;
             }
         };
@@ -711,8 +715,8 @@ impl Driver {
                 self.ready.insert(vbid);
             }
         }
-        let bytes =
-            (WINDOWS_BYTES.0 / self.pipelines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
+        let bytes = (WINDOWS_BYTES.0 / self.pipelines.len().max(1))
+            .clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
         let bytes = self.throttle.portion(WINDOW_BYTES_MIN, bytes);
         // The throttle is charged only after a portion was admitted, so read one portion at a time.
         let reads = if self.throttle.is_limited() { 1 } else { READS_MAX };

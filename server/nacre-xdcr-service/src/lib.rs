@@ -12,6 +12,7 @@
 //!
 //! The crate opens sockets through nacre-client, and has threads that wait for them. Time and randomness come from the node.
 
+mod active_pipeline;
 mod checkpoints;
 mod conflict_log;
 mod driver;
@@ -19,7 +20,6 @@ mod expression;
 mod form;
 mod inbox;
 mod keeper;
-mod active_pipeline;
 mod link;
 mod mapping;
 mod message;

@@ -135,7 +135,8 @@ pub(crate) fn counter(
     let (value, flags, expiry) = match (get(keyspace, key), initial) {
         (Ok(found), _) => {
             let value = std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
-            let value: u64 = value.ok_or_else(|| kv::Error::Invalid("it is not a counter".into()))?;
+            let value: u64 =
+                value.ok_or_else(|| kv::Error::Invalid("it is not a counter".into()))?;
             (value.saturating_add_signed(delta), found.flags, found.expiry)
         }
         (Err(kv::Error::NotFound), Some(initial)) => (initial, 0, expiry),

@@ -105,7 +105,8 @@ impl SyncOptions {
                 "device" => options.device = text()?,
                 "allow_plain" => {
                     let flag = value.as_bool();
-                    options.allows_plain = flag.ok_or_else(|| refuse("allow_plain is not a boolean"))?;
+                    options.allows_plain =
+                        flag.ok_or_else(|| refuse("allow_plain is not a boolean"))?;
                 }
                 "collections" => {
                     let list: Option<Vec<String>> = value.as_array().and_then(|list| {
@@ -117,7 +118,8 @@ impl SyncOptions {
                 "conflicts" => {
                     let mode = ConflictMode::parse(&text()?);
                     let mode = mode.filter(|mode| *mode != ConflictMode::Client);
-                    options.conflicts = mode.ok_or_else(|| refuse("conflicts must be log or server"))?;
+                    options.conflicts =
+                        mode.ok_or_else(|| refuse("conflicts must be log or server"))?;
                 }
                 "direction" => {
                     options.direction = match text()?.as_str() {

@@ -1,6 +1,7 @@
 //! Agreement of the nodes by Raft.
 
 use super::directory::Directory;
+use super::disk_space::DiskSpaceWait;
 use super::election::Election;
 use super::failure;
 use super::frame::Kind;
@@ -12,7 +13,6 @@ use super::membership;
 use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::request::Caller;
-use super::disk_space::DiskSpaceWait;
 use super::types::{Metrics, Place, Position, Raft, Ticketed, Types};
 use crate::process::{Priority, Process};
 use crate::tls::NodeKey;
@@ -162,10 +162,9 @@ impl Consensus {
             process.prioritize(Priority::Urgent);
             messages.iter().for_each(|(from, message)| handler.receive(from, &message));
         };
-        std::thread::Builder::new()
-            .name("messages".into())
-            .spawn(listen)
-            .map_err(|error| format!("cannot start the thread for messages of other nodes: {error}"))?;
+        std::thread::Builder::new().name("messages".into()).spawn(listen).map_err(|error| {
+            format!("cannot start the thread for messages of other nodes: {error}")
+        })?;
         let directory = Directory::new(node, Arc::clone(key));
         let is_stepping_down = Arc::<AtomicBool>::default();
         let lease = Duration::from_millis(ELECTION_MS.1);
@@ -569,7 +568,9 @@ impl Consensus {
         let announce = move || {
             while let Some(change) = consensus.node.moved() {
                 if let Err(error) = consensus.node.change(&change) {
-                    tracing::warn!("the other nodes do not know the address of this node yet: {error}");
+                    tracing::warn!(
+                        "the other nodes do not know the address of this node yet: {error}"
+                    );
                     std::thread::sleep(TELL_PAUSE);
                 }
                 if let Ok(raft) = consensus.raft() {

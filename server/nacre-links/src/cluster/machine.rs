@@ -69,13 +69,23 @@ impl Machine {
     ///
     /// # Errors
     /// Fails when the stored position cannot be read.
-    pub fn open(node: &Arc<Node>, waiting: Waiting, disk_space: Arc<DiskSpaceWait>) -> Result<Machine, String> {
+    pub fn open(
+        node: &Arc<Node>,
+        waiting: Waiting,
+        disk_space: Arc<DiskSpaceWait>,
+    ) -> Result<Machine, String> {
         let position = match node.position().map_err(|error| error.to_string())? {
             Some(stored) => serde_json::from_slice(&stored)
                 .map_err(|error| format!("the position of the stored state is damaged: {error}"))?,
             None => Position::default(),
         };
-        Ok(Machine { node: Arc::clone(node), waiting, disk_space, position, snapshot: Arc::default() })
+        Ok(Machine {
+            node: Arc::clone(node),
+            waiting,
+            disk_space,
+            position,
+            snapshot: Arc::default(),
+        })
     }
 
     /// Applies an entry on a thread that may block, because buckets are opened.

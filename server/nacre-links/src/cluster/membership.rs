@@ -424,7 +424,8 @@ pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Re
     let Engagement { id, uuid, cluster } = given;
     let own = candidate(consensus);
     check(&cluster, own.unix_seconds, &own)?;
-    let member = cluster.nodes.get(&id).ok_or("the state of the cluster does not contain this node")?;
+    let member =
+        cluster.nodes.get(&id).ok_or("the state of the cluster does not contain this node")?;
     if member.uuid != uuid || cluster.secret.is_empty() || !cluster.buckets.is_empty() {
         return Err("the cluster is not complete".into());
     }
@@ -547,7 +548,9 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
     };
     let (node, before) = (consensus.node(), consensus.node().cluster());
     if lost.contains(&node.id()) {
-        return Err("This node is one of those to fail over: send the request to a node that stays.".into());
+        return Err(
+            "This node is one of those to fail over: send the request to a node that stays.".into(),
+        );
     }
     let is_left = |id: &&NodeId| !lost.contains(*id) && **id != node.id();
     let left: Result<Vec<(NodeId, Login)>, String> = before
@@ -565,7 +568,9 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
             format!("{address} does not answer: fail it over too, or bring it back. {reason}")
         })?;
         if known.applied > own.applied {
-            return Err(format!("{address} has newer settings of the cluster than this node: send the request to it"));
+            return Err(format!(
+                "{address} has newer settings of the cluster than this node: send the request to it"
+            ));
         }
     }
     let secret = node.new_secret();
@@ -594,9 +599,11 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
 /// The reason of the failure, as a sentence.
 pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
-    let secret =
-        serde_json::from_slice(body).map_err(|error| format!("the secret is malformed: {error}"))?;
-    tracing::warn!("continuing without most of the other nodes, at the request of a node that stays");
+    let secret = serde_json::from_slice(body)
+        .map_err(|error| format!("the secret is malformed: {error}"))?;
+    tracing::warn!(
+        "continuing without most of the other nodes, at the request of a node that stays"
+    );
     consensus.regroup(secret, false)
 }
 

@@ -11,6 +11,7 @@
 
 mod consensus;
 mod directory;
+mod disk_space;
 mod election;
 mod failure;
 mod frame;
@@ -22,7 +23,6 @@ pub mod membership;
 mod network;
 mod peers;
 pub mod request;
-mod disk_space;
 mod types;
 
 #[cfg(test)]

@@ -120,8 +120,13 @@ impl Peers {
         let queues = Queues { calls: called, messages: sent };
         let (directory, nudge) = (Arc::clone(&self.directory), Arc::<Notify>::default());
         let retry = Retry::new(Arc::clone(&nudge));
-        let task =
-            self.runtime.spawn(maintain_connection(directory, (to, self.lane), queues, connecting, retry));
+        let task = self.runtime.spawn(maintain_connection(
+            directory,
+            (to, self.lane),
+            queues,
+            connecting,
+            retry,
+        ));
         Link { calls, messages, connected, nudge, task: task.abort_handle() }
     }
 

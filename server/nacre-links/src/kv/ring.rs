@@ -310,7 +310,9 @@ impl Connection {
         if self.receiving
             && self.half_since.is_some_and(|since| has_passed(since, HALF_FRAME_TIMEOUT))
         {
-            return Some(format!("the rest of a message did not arrive within {HALF_FRAME_TIMEOUT:?}"));
+            return Some(format!(
+                "the rest of a message did not arrive within {HALF_FRAME_TIMEOUT:?}"
+            ));
         }
         if self.stuck_since.is_some_and(|since| has_passed(since, STUCK_TIMEOUT)) {
             return Some(format!(

@@ -379,7 +379,11 @@ mod tests {
     async fn there_is_no_connection_to_a_node_with_another_key_or_for_what_it_does_not_serve() {
         let ((_a, first), (_b, second)) = (key(), key());
         for (purpose, expected, words) in [
-            (Purpose::Management, Some(first.fingerprint()), "another node answers at this address"),
+            (
+                Purpose::Management,
+                Some(first.fingerprint()),
+                "another node answers at this address",
+            ),
             // A port that does not serve nodes presents the certificate for clients.
             (Purpose::Copies, Some(second.fingerprint()), "HandshakeFailure"),
         ] {

@@ -335,9 +335,9 @@ impl Node {
                 let left = Duration::from_millis(left_ms);
                 match self.services().iter().find(|known| known.spec().id == service) {
                     None => NoReply::internal(format!("there is no service {service}")),
-                    Some(_) if !self.wait_for_rev(rev, left) => {
-                        NoReply::NotYet("a node has not applied the newest changes of the cluster yet".into())
-                    }
+                    Some(_) if !self.wait_for_rev(rev, left) => NoReply::NotYet(
+                        "a node has not applied the newest changes of the cluster yet".into(),
+                    ),
                     Some(service) => return service.answer(self, message, left),
                 }
             }

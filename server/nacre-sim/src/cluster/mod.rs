@@ -327,7 +327,8 @@ impl Cluster {
     /// # Errors
     /// The reason why the change is not made, or why its outcome is unknown.
     pub fn change(&mut self, change: &nacre_cluster::Change) -> Result<(), Error> {
-        let able = (0..self.len()).find(|index| self.works(*index) && self.raft.leader_reaches(*index));
+        let able =
+            (0..self.len()).find(|index| self.works(*index) && self.raft.leader_reaches(*index));
         let unavailable = || Error::Unavailable("no node is able to decide".into());
         let index = able.ok_or_else(unavailable)?;
         let node = Arc::clone(self.enter(index).ok_or_else(unavailable)?);

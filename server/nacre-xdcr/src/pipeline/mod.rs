@@ -344,7 +344,12 @@ impl Pipeline {
     }
 
     /// Streams from the newest record that both sides have.
-    fn start_stream(&mut self, states: &BTreeMap<Vbid, TargetState>, now: Now, effects: &mut Vec<Effect>) {
+    fn start_stream(
+        &mut self,
+        states: &BTreeMap<Vbid, TargetState>,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(source) = &self.source else { return };
         let had_records = self.records.iter().next().is_some();
         let record = self.records.newest_shared(source, states).cloned();

@@ -330,7 +330,12 @@ impl Pipeline {
             return;
         }
         let (Some(verdict), Some(target)) = (verdict, item.rival.take()) else {
-            return self.retry_or_put_aside(id, Trouble::Busy("the resolver has not decided"), now, effects);
+            return self.retry_or_put_aside(
+                id,
+                Trouble::Busy("the resolver has not decided"),
+                now,
+                effects,
+            );
         };
         let merge = Box::new(Merge { local: item.document.clone(), target, verdict });
         self.counts.resolved += 1;
@@ -351,7 +356,12 @@ impl Pipeline {
         match (phase, is_done) {
             (Some(Phase::Merging), true) => self.finish(id, effects),
             (Some(Phase::Merging), false) => {
-                self.retry_or_put_aside(id, Trouble::Busy("the merge was not written"), now, effects);
+                self.retry_or_put_aside(
+                    id,
+                    Trouble::Busy("the merge was not written"),
+                    now,
+                    effects,
+                );
             }
             _ => {}
         }
@@ -394,13 +404,20 @@ impl Pipeline {
             }
             Answer::Busy => {
                 self.window.shrink(now.monotonic_ns);
-                self.retry_or_put_aside(id, Trouble::Busy("the target cannot take it now"), now, effects);
+                self.retry_or_put_aside(
+                    id,
+                    Trouble::Busy("the target cannot take it now"),
+                    now,
+                    effects,
+                );
             }
             Answer::NoCollection => {
                 let reason = "the target has no such collection".to_owned();
                 self.retry_or_put_aside(id, Trouble::Refused(reason), now, effects);
             }
-            Answer::Refused(reason) => self.retry_or_put_aside(id, Trouble::Refused(reason), now, effects),
+            Answer::Refused(reason) => {
+                self.retry_or_put_aside(id, Trouble::Refused(reason), now, effects)
+            }
         }
     }
 
@@ -439,7 +456,13 @@ impl Pipeline {
 
     /// Schedules a retry of a version. Puts the version aside if it was refused permanently, or failed repeatedly while
     /// other versions succeeded.
-    fn retry_or_put_aside(&mut self, id: VersionId, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
+    fn retry_or_put_aside(
+        &mut self,
+        id: VersionId,
+        trouble: Trouble,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
         self.wait_after_trouble(id, now);
         let Some(item) = self.outstanding.get(id) else { return };
         let others_went = self.counts.done > item.done_before;
