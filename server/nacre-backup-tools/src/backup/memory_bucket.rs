@@ -248,7 +248,7 @@ impl KvEnv for Env {
         None
     }
 
-    fn map_for_strays(&self, _: Option<&str>) -> Option<Arc<str>> {
+    fn not_my_vbucket_map(&self, _: Option<&str>) -> Option<Arc<str>> {
         None
     }
 
