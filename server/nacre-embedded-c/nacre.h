@@ -658,7 +658,9 @@ void nacre_scan_free(struct nacre_scan *scan);
 /*
  Opens the database in the folder `path`; ":memory:" opens a new one in memory. `options` may be NULL.
  */
-int nacre_open(const char *path, const struct nacre_options *options, struct nacre **db);
+int nacre_open(const char *path,
+               const struct nacre_options *options,
+               struct nacre **db);
 
 /*
  Stores all unsaved writes, closes the database and frees the handle, also on failure. Its collections, sessions and listeners
