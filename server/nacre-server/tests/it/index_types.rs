@@ -251,7 +251,7 @@ fn invalid_requests_and_deployments_are_refused_with_a_reason() {
     deploy(&server, "1");
     for (path, code, words) in [
         ("scan?limit=0", 400, "limit is a number from 1 to 10000"),
-        ("scan?after=nowhere", 400, "after is what the page before has"),
+        ("scan?after=nowhere", 400, "after must be copied unchanged from the previous page"),
         ("scan?startkey=1", 400, "there is no parameter"),
         ("other", 404, "whose entries are at /_plugin/keys/scan"),
     ] {

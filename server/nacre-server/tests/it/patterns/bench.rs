@@ -241,7 +241,10 @@ fn nonsensical_requests_are_refused_with_a_reason() {
     let property = |text: &'static str| ["--property", text];
     assert!(reason("uuid-key", &property("operationcount=0")).contains("begins at 1"));
     assert!(reason("uuid-key", &property("clusters=far")).contains("nodes.far=host:8091"));
-    assert!(reason("uuid-key", &property("durability=some")).contains("no value of it"));
+    assert!(
+        reason("uuid-key", &property("durability=some"))
+            .contains("invalid value of the property durability: some")
+    );
     let remote = property("incrementingKey.remoteCounter=true");
     assert!(reason("incrementing-key", &remote).contains("needs a second cluster"));
     assert!(reason("uuid-key", &["--bucket", "none"]).contains("none"));
