@@ -86,7 +86,7 @@ def bucket_without_descriptors(node):
         answer = management.getresponse()
         text = answer.read().decode()
         limit_files(node, 1024)
-    assert answer.status == 202 or "tries again" in text, (answer.status, text)
+    assert answer.status == 202 or "retries" in text, (answer.status, text)
 
     def serves():
         with suppress(OSError), node.kv(bucket="late") as connection:
