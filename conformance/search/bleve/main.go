@@ -1,11 +1,11 @@
 // Bleve behind HTTP: indexes documents on disk and answers search requests, for `cargo xtask bench search`.
 //
-//	bleve-server ADDRESS
+//		bleve-server ADDRESS
 //
-//         POST /index?path=FOLDER   the body is a mapping; creates an index of kind scorch in place of the
-//	previous one POST /documents           lines of {"id": …, "document": …}, one batch POST /query
-//	a search request in the form of bleve and Couchbase Search GET  /count               the number of
-//	documents
+//	        POST /index?path=FOLDER   the body is a mapping; creates an index of kind scorch in place of the
+//		previous one POST /documents           lines of {"id": …, "document": …}, one batch POST /query
+//		a search request in the form of bleve and Couchbase Search GET  /count               the number of
+//		documents
 package main
 
 import (
