@@ -257,7 +257,7 @@ it('tries a function on real documents, and stores nothing', async () => {
   await rest('/pools/default/buckets', { name: 'copy', ramQuota: 128, replicaNumber: 0 });
   await rest('/pools/default/buckets/shop/scopes/_default/collections', { name: 'own' });
   await go('eventing');
-  await view.page.getByRole('button', { name: 'New function' }).click();
+  await view.page.getByRole('button', { name: 'New function' }).first().click();
   const dialog = view.page.getByRole('dialog');
   await dialog.getByLabel('Name', { exact: true }).fill('total');
   await dialog.getByLabel('Source Bucket').selectOption('shop');
