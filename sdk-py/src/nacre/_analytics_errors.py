@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import exceptions as e
 from ._http import HttpResponse
+from ._statements import first_error
 
 _TRY_AGAIN = frozenset({23000, 23003, 23007})
 """The service is starting, moves its data, or is full. It has done nothing."""
@@ -57,13 +57,7 @@ def errors_in(body: bytes) -> list[Any]:
 
 def error_of(errors: object, context: e.ErrorContext) -> e.CouchbaseException | NotNow:
     """Returns the exception for the errors in a response; the first one decides."""
-    found: Sequence[Any] = errors if isinstance(errors, list) else [errors]
-    first: Mapping[str, Any] = found[0] if isinstance(found[0], dict) else {"msg": str(found[0])}
-    code = first.get("code", 0)
-    code = code if isinstance(code, int) else 0
-    message = str(first.get("msg", ""))
-    context.first_error_code, context.first_error_message = code, message
-    context.errors = tuple(one for one in found if isinstance(one, dict))
+    code, message, first = first_error(errors, context)
     error = _kind(code)(message, context)
     return NotNow(error) if code in _TRY_AGAIN or first.get("retriable") is True else error
 

@@ -1,9 +1,10 @@
 """Exceptions for errors of the query service. No other module decides this."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from . import exceptions as e
+from ._statements import first_error
 
 _STALE_PLAN = frozenset({4040, 4050, 4060, 4070, 4080, 4090})
 """The server has no such prepared statement, or cannot use it any more."""
@@ -36,13 +37,7 @@ class StalePlan(Exception):
 
 def error_of(errors: object, context: e.ErrorContext, reads: bool) -> Exception:
     """Returns the exception for the errors in a response; the first one decides."""
-    found: Sequence[Any] = errors if isinstance(errors, list) else [errors]
-    first: Mapping[str, Any] = found[0] if isinstance(found[0], dict) else {"msg": str(found[0])}
-    code = first.get("code", 0)
-    code = code if isinstance(code, int) else 0
-    message = str(first.get("msg", ""))
-    context.first_error_code, context.first_error_message = code, message
-    context.errors = tuple(one for one in found if isinstance(one, dict))
+    code, message, first = first_error(errors, context)
     error = _kind(code, message, first, reads)(message, context)
     if code in _STALE_PLAN or (first.get("retry") is True and code != 12009):
         context.retry_attempts += 1

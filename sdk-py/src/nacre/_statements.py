@@ -1,11 +1,12 @@
 """Common parts of the requests and responses of services that run statements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from .exceptions import InvalidArgumentException
+from .exceptions import ErrorContext, InvalidArgumentException
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
 
@@ -69,3 +70,82 @@ def quoted(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidArgumentException(f"{name!r} is not a name")
     return "`" + name.replace("`", "``") + "`"
+
+
+def first_error(errors: object, context: ErrorContext) -> tuple[int, str, Mapping[str, Any]]:
+    """Returns code, message and members of the first error in a response, and adds all errors to
+    the context.
+    """
+    found: Sequence[Any] = errors if isinstance(errors, list) else [errors]
+    first: Mapping[str, Any] = found[0] if isinstance(found[0], dict) else {"msg": str(found[0])}
+    code = first.get("code", 0)
+    code = code if isinstance(code, int) else 0
+    message = str(first.get("msg", ""))
+    context.first_error_code, context.first_error_message = code, message
+    context.errors = tuple(one for one in found if isinstance(one, dict))
+    return code, message, first
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error or warning of a service."""
+
+    raw: Mapping[str, Any]
+
+    def code(self) -> int:
+        """Returns the error code."""
+        return int(self.raw.get("code", 0))
+
+    def message(self) -> str:
+        """Returns the message of the server."""
+        return str(self.raw.get("msg", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Metrics of a statement. Missing numbers are 0."""
+
+    raw: Mapping[str, Any]
+
+    def elapsed_time(self) -> timedelta:
+        """Returns the time from the request to the end of the response."""
+        return duration(self.raw.get("elapsedTime"))
+
+    def execution_time(self) -> timedelta:
+        """Returns the execution time."""
+        return duration(self.raw.get("executionTime"))
+
+    def result_count(self) -> int:
+        """Returns the number of rows."""
+        return int(self.raw.get("resultCount", 0))
+
+    def result_size(self) -> int:
+        """Returns the size of the rows in bytes."""
+        return int(self.raw.get("resultSize", 0))
+
+    def error_count(self) -> int:
+        """Returns the number of errors."""
+        return int(self.raw.get("errorCount", 0))
+
+    def warning_count(self) -> int:
+        """Returns the number of warnings."""
+        return int(self.raw.get("warningCount", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class MetaData:
+    """Metadata of a result."""
+
+    raw: Mapping[str, Any]
+
+    def request_id(self) -> str:
+        """Returns the server's ID of the request."""
+        return str(self.raw.get("requestID", ""))
+
+    def client_context_id(self) -> str:
+        """Returns the client's ID of the request."""
+        return str(self.raw.get("clientContextID", ""))
+
+    def signature(self) -> Any:
+        """Returns the types of the rows."""
+        return self.raw.get("signature")

@@ -8,10 +8,9 @@ async for count in result:
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import Enum
 from typing import Any, cast
 
@@ -74,71 +73,25 @@ class AnalyticsStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AnalyticsProblem:
+class AnalyticsProblem(_statements.Problem):
     """An error or warning of the analytics service."""
-
-    raw: Mapping[str, Any]
-
-    def code(self) -> int:
-        """Returns the error code."""
-        return int(self.raw.get("code", 0))
-
-    def message(self) -> str:
-        """Returns the message of the server."""
-        return str(self.raw.get("msg", ""))
 
 
 AnalyticsWarning = AnalyticsError = AnalyticsProblem
 
 
 @dataclass(frozen=True, slots=True)
-class AnalyticsMetrics:
+class AnalyticsMetrics(_statements.Metrics):
     """Metrics of a statement. Missing numbers are 0."""
-
-    raw: Mapping[str, Any]
-
-    def elapsed_time(self) -> timedelta:
-        """Returns the time from the request to the end of the response."""
-        return _statements.duration(self.raw.get("elapsedTime"))
-
-    def execution_time(self) -> timedelta:
-        """Returns the execution time."""
-        return _statements.duration(self.raw.get("executionTime"))
-
-    def result_count(self) -> int:
-        """Returns the number of rows."""
-        return int(self.raw.get("resultCount", 0))
-
-    def result_size(self) -> int:
-        """Returns the size of the rows in bytes."""
-        return int(self.raw.get("resultSize", 0))
-
-    def error_count(self) -> int:
-        """Returns the number of errors."""
-        return int(self.raw.get("errorCount", 0))
 
     def processed_objects(self) -> int:
         """Returns the number of documents that the service has read."""
         return int(self.raw.get("processedObjects", 0))
 
-    def warning_count(self) -> int:
-        """Returns the number of warnings."""
-        return int(self.raw.get("warningCount", 0))
-
 
 @dataclass(frozen=True, slots=True)
-class AnalyticsMetaData:
+class AnalyticsMetaData(_statements.MetaData):
     """Metadata of a result."""
-
-    raw: Mapping[str, Any]
-
-    def request_id(self) -> str:
-        """Returns the server's ID of the request."""
-        return str(self.raw.get("requestID", ""))
-
-    def client_context_id(self) -> str:
-        """Returns the client's ID of the request."""
-        return str(self.raw.get("clientContextID", ""))
 
     def status(self) -> AnalyticsStatus:
         """Returns the final status of the statement."""
@@ -146,10 +99,6 @@ class AnalyticsMetaData:
             return AnalyticsStatus(self.raw.get("status"))
         except ValueError:
             return AnalyticsStatus.UNKNOWN
-
-    def signature(self) -> Any:
-        """Returns the types of the rows."""
-        return self.raw.get("signature")
 
     def warnings(self) -> list[AnalyticsProblem]:
         """Returns the warnings, which the server collects if ``raw`` has ``max-warnings``."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -68,44 +68,16 @@ class QueryStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class QueryProblem:
+class QueryProblem(_statements.Problem):
     """An error or warning of the query service."""
-
-    raw: Mapping[str, Any]
-
-    def code(self) -> int:
-        """Returns the error code."""
-        return int(self.raw.get("code", 0))
-
-    def message(self) -> str:
-        """Returns the message of the server."""
-        return str(self.raw.get("msg", ""))
 
 
 QueryWarning = QueryError = QueryProblem
 
 
 @dataclass(frozen=True, slots=True)
-class QueryMetrics:
+class QueryMetrics(_statements.Metrics):
     """Metrics of a query. Missing numbers are 0."""
-
-    raw: Mapping[str, Any]
-
-    def elapsed_time(self) -> timedelta:
-        """Returns the time from the request to the end of the response."""
-        return _statements.duration(self.raw.get("elapsedTime"))
-
-    def execution_time(self) -> timedelta:
-        """Returns the execution time."""
-        return _statements.duration(self.raw.get("executionTime"))
-
-    def result_count(self) -> int:
-        """Returns the number of rows."""
-        return int(self.raw.get("resultCount", 0))
-
-    def result_size(self) -> int:
-        """Returns the size of the rows in bytes."""
-        return int(self.raw.get("resultSize", 0))
 
     def mutation_count(self) -> int:
         """Returns the number of changed documents."""
@@ -115,28 +87,10 @@ class QueryMetrics:
         """Returns the number of sorted rows."""
         return int(self.raw.get("sortCount", 0))
 
-    def error_count(self) -> int:
-        """Returns the number of errors."""
-        return int(self.raw.get("errorCount", 0))
-
-    def warning_count(self) -> int:
-        """Returns the number of warnings."""
-        return int(self.raw.get("warningCount", 0))
-
 
 @dataclass(frozen=True, slots=True)
-class QueryMetaData:
+class QueryMetaData(_statements.MetaData):
     """Metadata of a query."""
-
-    raw: Mapping[str, Any]
-
-    def request_id(self) -> str:
-        """Returns the server's ID of the request."""
-        return str(self.raw.get("requestID", ""))
-
-    def client_context_id(self) -> str:
-        """Returns the client's ID of the request."""
-        return str(self.raw.get("clientContextID", ""))
 
     def status(self) -> QueryStatus:
         """Returns the final status of the query."""
@@ -144,10 +98,6 @@ class QueryMetaData:
             return QueryStatus(self.raw.get("status"))
         except ValueError:
             return QueryStatus.UNKNOWN
-
-    def signature(self) -> Any:
-        """Returns the types of the rows."""
-        return self.raw.get("signature")
 
     def warnings(self) -> list[QueryProblem]:
         """Returns the warnings."""
