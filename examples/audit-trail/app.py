@@ -133,7 +133,7 @@ def bound(text: str) -> str:
 
 
 def last(id: str) -> dict[str, Any]:
-    """Returns the newest stored change of a document; empty if there is none."""
+    """Returns the newest stored change of a document, or an empty dictionary."""
     for _, entry in state.scan_prefix(f"trail/{quote(id, safe='')}/", limit=1, reverse=True):
         return dict(json.loads(entry))
     return {}

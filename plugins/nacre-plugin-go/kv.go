@@ -88,7 +88,7 @@ type Change struct {
 	Xattr bool
 }
 
-// Get returns the document at key. It fails with [ErrNotFound] if there is none.
+// Get returns the document at key. It fails with [ErrNotFound] if the document does not exist.
 func (kvCapability) Get(keyspace, key string) (Document, error) { return kvGet(keyspace, key) }
 
 // The maximum number of keys in a call of the host.
@@ -133,14 +133,14 @@ func (kvCapability) Remove(keyspace, key string, cas uint64) (uint64, error) {
 	return kvRemove(keyspace, key, cas)
 }
 
-// Counter adds delta to a counter, which stops at 0. If there is none, it creates one with the value initial and that expiry,
+// Counter adds delta to a counter, which stops at 0. It creates a missing counter with the value initial and that expiry,
 // or fails with [ErrNotFound] if initial is nil.
 func (kvCapability) Counter(keyspace, key string, delta int64, initial *uint64, expiry uint32) (Counted, error) {
 	acts()
 	return kvCounter(keyspace, key, delta, initial, expiry)
 }
 
-// Touch sets the expiry of a document and returns its new version. It fails with [ErrNotFound] if there is none.
+// Touch sets the expiry of a document and returns its new version. It fails with [ErrNotFound] if the document does not exist.
 func (kvCapability) Touch(keyspace, key string, expiry uint32) (uint64, error) {
 	acts()
 	return kvTouch(keyspace, key, expiry)

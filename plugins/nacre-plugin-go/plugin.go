@@ -84,7 +84,7 @@ type attempt struct {
 	held       []func()
 }
 
-// work is the attempt of the current document; nil if there is none.
+// work is the attempt of the current document; nil between documents.
 var work *attempt
 
 // working is locked during changes of the current attempt, because several goroutines may make them.

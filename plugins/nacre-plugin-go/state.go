@@ -116,7 +116,7 @@ func (stateCapability) ScanPrefix(prefix string) iter.Seq[Entry] {
 	return State.Scan(Scan{Start: prefix, End: Successor(prefix)})
 }
 
-// Successor returns the smallest key above all that start with prefix; empty (no bound) if there is none.
+// Successor returns the smallest key above all that start with prefix; empty if no key can follow them.
 func Successor(prefix string) string {
 	for last := len(prefix) - 1; last >= 0; last-- {
 		if prefix[last] != 0xff {

@@ -45,7 +45,7 @@ func (timerCapability) Cancel(name string) { later(func() { timerCancel(name) })
 // IsSet reports whether a timer of that name was set by an earlier call.
 func (timerCapability) IsSet(name string) bool { return timerIsSet(name) }
 
-// later runs a function once the current document has succeeded; at once if there is none.
+// later runs a function once the current document has succeeded; at once between documents.
 func later(do func()) {
 	working.Lock()
 	if work != nil {

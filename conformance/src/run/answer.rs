@@ -7,8 +7,8 @@ use crate::kv::frame::invalid;
 use serde_json::Value as Json;
 use std::io;
 
-/// Returns the difference of an answer from the expected one; `None` if there is none. `prefix` is that
-/// of the documents' keys.
+/// Describes how an answer differs from the expected one; `None` if they are equal. `prefix` is the
+/// prefix of the documents' keys.
 pub(super) fn judge(
     expect: &ViewExpect,
     prefix: &str,

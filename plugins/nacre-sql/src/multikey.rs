@@ -1,4 +1,4 @@
-//! `MULTIKEY_OBJECTS`: an object for each combination of the values to which some paths lead, through the arrays on the way.
+//! `MULTIKEY_OBJECTS`: an object for each combination of the values at several paths, through the arrays on each path.
 //!
 //! ```text
 //! {"sku": items.sku, "tag": items.tags}
@@ -6,8 +6,8 @@
 //!                     └─► tags  each tag of the same item
 //! ```
 //!
-//! Paths with a common beginning go through the same elements together; others give all combinations. An empty array leaves its
-//! names out. Source: Couchbase's function of that name.
+//! Paths with a common prefix use the same elements together; other paths give all combinations. An empty array omits its
+//! names. Source: Couchbase's function of that name.
 
 use crate::ast::Expr;
 use crate::env::{Context, Env};
@@ -18,12 +18,12 @@ use std::sync::Arc;
 /// A step of several paths.
 #[derive(Default)]
 struct Node {
-    /// The names for the value here.
+    /// The names for the value at this step.
     names: Vec<Name>,
     steps: Vec<(Name, Node)>,
 }
 
-/// Evaluates a call with this argument: an object, or a path, which is the same as an object with its last name.
+/// Evaluates a call with this argument: an object, or a path, which is equivalent to an object with the path's last name.
 pub(crate) fn objects(of: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
     let mut roots: Vec<(Expr, Node)> = Vec::new();
     let mut add = |name: Name, mut path: &Expr| {
@@ -90,7 +90,7 @@ impl Node {
         Ok(rows)
     }
 
-    /// The same for one element, which is not divided further.
+    /// Returns the objects for one element, which is not split further.
     fn below(&self, value: &Value, context: &Context<'_>) -> Result<Vec<Object>> {
         let mut rows = vec![Object::default()];
         for (step, node) in &self.steps {
@@ -110,7 +110,7 @@ impl Node {
     }
 }
 
-/// Returns each of `rows` with each of `others`; `rows` alone if there are no others.
+/// Combines each of `rows` with each of `others`; returns `rows` alone if there are no others.
 fn combined(rows: Vec<Object>, others: Vec<Object>, context: &Context<'_>) -> Result<Vec<Object>> {
     if others.is_empty() {
         return Ok(rows);
@@ -129,7 +129,7 @@ fn combined(rows: Vec<Object>, others: Vec<Object>, context: &Context<'_>) -> Re
     Ok(all)
 }
 
-/// Refuses objects that would be too many.
+/// Refuses too many objects.
 fn check(count: usize, width: usize) -> Result<()> {
     let bytes = size_of::<Object>() + width * size_of::<(Name, Value)>();
     if count.saturating_mul(bytes) > RESULT_MAX { Err(too_large()) } else { Ok(()) }

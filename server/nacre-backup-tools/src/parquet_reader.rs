@@ -3,10 +3,10 @@
 //! | type | JSON |
 //! | --- | --- |
 //! | integers, decimals | a number with all of its digits |
-//! | floating-point numbers | a number; null for what JSON does not have |
+//! | floating-point numbers | a number; null for infinity and NaN |
 //! | text, enumerations, JSON | a string |
 //! | other bytes | a string in base64 |
-//! | dates, times, timestamps | a string as ISO 8601 has it; timestamps in UTC end with `Z` |
+//! | dates, times, timestamps | a string in the format of ISO 8601; timestamps in UTC end with `Z` |
 //! | lists, maps, groups | an array or an object |
 //!
 //! *Invariant:* types that the crate would panic on are refused before a row is read.
@@ -22,7 +22,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use std::collections::BTreeSet;
 
-/// Deepest nesting of lists and groups that is read. Each level of a list has two.
+/// Maximum nesting of lists and groups. A list counts as two levels.
 const DEPTH_MAX: usize = 64;
 
 /// Calls `each` with the document of every row (JSON text), or the reason why the row has none, until it returns false.
@@ -50,7 +50,7 @@ pub(crate) fn read_parquet(
     Ok(())
 }
 
-/// Checks that a type is one that can be read.
+/// Checks that a type can be read.
 fn check(kind: &Type, depth: usize) -> Result<(), String> {
     let name = kind.name();
     if depth > DEPTH_MAX {
@@ -70,7 +70,7 @@ fn check(kind: &Type, depth: usize) -> Result<(), String> {
         return Err(format!("{name} has no columns, or two of one name"));
     }
     let is_repeated = |field: &Type| field.get_basic_info().repetition() == Repetition::REPEATED;
-    // The root has no repetition, and is no list.
+    // The root has no repetition and is not a list.
     let converted = kind.get_basic_info().converted_type();
     let is_well_formed = match converted {
         _ if depth == 0 => true,
@@ -124,7 +124,7 @@ fn is_known(physical: Physical, converted: ConvertedType) -> bool {
     }
 }
 
-/// Appends an object. `kind` is its type, where that is known.
+/// Appends an object. `kind` is its type, if known.
 fn write_row(output: &mut String, row: &Row, kind: Option<&Type>) -> Result<(), String> {
     output.push('{');
     for (at, (name, field)) in row.get_column_iter().enumerate() {
@@ -172,7 +172,7 @@ fn write_field(output: &mut String, field: &Field, kind: Option<&Type>) -> Resul
         | Field::UInt(_)
         | Field::ULong(_) => output.push_str(&field.to_string()),
         Field::Float16(number) => write_float(output, f64::from(*number)),
-        // With the digits of the number of 32 bits: 0.1, and not 0.10000000149011612.
+        // The shortest digits of the 32-bit number: 0.1, and not 0.10000000149011612.
         Field::Float(number) => write_float(output, number.to_string().parse().unwrap_or(f64::NAN)),
         Field::Double(number) => write_float(output, *number),
         Field::Decimal(decimal) => output.push_str(&digits(decimal)?),
@@ -226,7 +226,7 @@ fn write_field(output: &mut String, field: &Field, kind: Option<&Type>) -> Resul
     Ok(())
 }
 
-/// `2026-11-28T12:00:00Z`; without `Z` where the file says that the time is that of some place.
+/// `2026-11-28T12:00:00Z`; without `Z` if the file declares the time as local.
 fn moment(
     timestamp: Result<Timestamp, jiff::Error>,
     logical: Option<&LogicalType>,

@@ -18,14 +18,14 @@ pub struct Scheme {
     pub kind: ObjectStoreKind,
     /// Name, before `://`.
     pub name: &'static str,
-    /// The store's word for a place of objects: `bucket` or `container`.
+    /// The store's term for a container of objects: `bucket` or `container`.
     pub container: &'static str,
     /// Environment variables with credentials, for messages.
     pub credentials: &'static str,
-    /// Environment variable with the region, where addresses do not name it.
+    /// Environment variable with the region, if addresses do not contain it.
     pub region: Option<&'static str>,
-    /// Environment variable with the endpoint of another store of this kind, if users of a node may choose it. S3's requests prove the
-    /// knowledge of a secret without containing it. Requests to Google contain a token, and those to Azure may; the server that receives
+    /// Environment variable with the endpoint of another store of this kind, if users of a node may choose it. Requests to S3 are signed
+    /// with a secret that they do not contain. Requests to Google contain a token, and those to Azure may; the server that receives
     /// them could use it elsewhere.
     pub endpoint: Option<&'static str>,
 }
@@ -80,7 +80,7 @@ pub struct RemoteAddress<'a> {
 }
 
 impl<'a> RemoteAddress<'a> {
-    /// Reads an address. Returns `None` for a folder: its path does not begin with a word and `://`.
+    /// Reads an address. Returns `None` for a folder, whose path does not begin with a word and `://`.
     ///
     /// # Errors
     /// A sentence if the scheme is unknown, or no bucket or container is named.

@@ -19,7 +19,7 @@ pub(super) const ROUTES: &[Route] = &[
     get("/pools/default/buckets/{bucket}/nodes/{node}/stats", READ, |call| Box::pin(of_node(call))),
 ];
 
-/// The series that are shown, and the names of the statistics. Source: Couchbase's bucket statistics.
+/// The series in the response, and the names of their statistics. Source: Couchbase's bucket statistics.
 const SAMPLES: &[(&str, &[&str])] = &[
     ("reads", &["cmd_get"]),
     ("writes", &["cmd_set"]),
@@ -30,9 +30,9 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("disk", &["couch_docs_actual_disk_size", "couch_total_disk_size"]),
     ("disk_queue", &["disk_write_queue", "ep_diskqueue_items"]),
 ];
-/// The series that are all operations together.
+/// The series whose sum is the number of all operations.
 const OPERATIONS: [&str; 3] = ["reads", "writes", "deletes"];
-/// Seconds in which a node has measured at least once.
+/// Period in seconds in which each node measures at least once.
 const RECENT_S: u64 = 15;
 
 /// Returns the operations per second of each bucket on all nodes. Blocks, for about a second at most.
@@ -73,7 +73,7 @@ async fn answer(call: &Call, of: Option<String>) -> Result<Reply, Reply> {
         None | Some("minute") => 60,
         Some("hour") => 3_600,
         Some("day") => 86_400,
-        // What is older is not kept.
+        // Older values are not kept.
         Some("week" | "month" | "year") => 7 * 86_400,
         Some(_) => return Err(invalid("zoom", "minute, hour, day, week, month or year")),
     };
@@ -107,7 +107,7 @@ async fn answer(call: &Call, of: Option<String>) -> Result<Reply, Reply> {
     })))
 }
 
-/// Adds the values of the nodes at each time at which one of them has measured.
+/// Returns the sums of all nodes' values for each time at which a node has measured.
 fn samples(histories: &[History], bucket: &str, since_ms: u64) -> Map<String, Value> {
     let mut times = BTreeSet::new();
     for history in histories {
@@ -132,7 +132,7 @@ fn samples(histories: &[History], bucket: &str, since_ms: u64) -> Map<String, Va
     samples
 }
 
-/// Returns the values of a series that are no gaps, with their times in milliseconds.
+/// Returns the values of a series without its gaps, with their times in milliseconds.
 fn measured<'a>(
     history: &'a History,
     values: &'a [f32],

@@ -1,4 +1,4 @@
-//! Functions of the paths into a value: lists of them, and what is left of an object of which only some are wanted.
+//! Functions of the paths into a value: lists of paths, and objects reduced to the wanted paths.
 //!
 //! A path is written as in a statement, such as `a.b[0].c`. A name with a space, a tab, a point or a back quote is in back quotes.
 //! The options of these functions choose among the paths. Source: SQL++ reference, object functions.
@@ -17,22 +17,22 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("OBJECT_PATHS", 1, 2, paths),
 ];
 
-/// Which paths are wanted, and how they are written.
+/// The wanted paths, and their notation.
 struct Options {
-    /// Objects and arrays count, not only what they hold in the end.
+    /// True if objects and arrays count, not only scalars.
     composites: bool,
-    /// Elements have their positions, instead of `*`.
+    /// True if paths contain positions of elements, instead of `*`.
     subscripts: bool,
-    /// Paths are written as for the key of an index: `a[].b`, with all names in back quotes.
+    /// True if paths are written as in the key of an index: `a[].b`, with all names in back quotes.
     is_for_index: bool,
-    /// The pattern must fit one of the names in a path, instead of the whole path.
+    /// True if the pattern must match one of the names in a path, instead of the whole path.
     is_of_names: bool,
     ignores_case: bool,
     pattern: Option<Arc<Regex>>,
 }
 
 impl Options {
-    /// Reads the second argument; none if there is one that is no object.
+    /// Reads the second argument; returns `None` if it is present but not an object.
     fn of(args: &[Value], composites: bool, context: &Context<'_>) -> Result<Option<Options>> {
         let given = match args.get(1) {
             None => Value::object::<Name>([]),
@@ -83,7 +83,7 @@ impl Options {
         names.any(|name| pattern.is_match(name))
     }
 
-    /// Writes a name as in a path.
+    /// Returns a name in the notation of paths.
     fn written(&self, name: &str) -> String {
         if self.is_for_index || name.contains([' ', '\t', '.', '`']) {
             format!("`{}`", name.replace('`', "\\u0060"))
@@ -92,7 +92,7 @@ impl Options {
         }
     }
 
-    /// Appends a name to a path. Below `*`, every further step is one into all elements.
+    /// Appends a name to a path. Below `*`, every further step selects all elements.
     fn join(&self, path: &str, name: &str, is_below_star: bool) -> String {
         let step = match is_below_star {
             _ if path.is_empty() => return self.written(name),
@@ -104,7 +104,7 @@ impl Options {
     }
 }
 
-/// A pattern in lower case, except for its classes such as `\W`.
+/// Returns a pattern in lower case, except for its classes such as `\W`.
 fn in_lower_case(pattern: &str) -> String {
     let mut lower = String::with_capacity(pattern.len());
     let mut is_escaped = false;
@@ -119,7 +119,7 @@ fn in_lower_case(pattern: &str) -> String {
     lower
 }
 
-/// A list of paths, or of pairs of a path and a value, whose size is bounded.
+/// A bounded list of paths, or of pairs of a path and a value.
 struct List<T> {
     all: Vec<(String, T)>,
     bytes: usize,
@@ -251,7 +251,7 @@ fn filter(args: &[Value], context: &Context<'_>) -> Result<Value> {
     Ok(fitting(&options, &args[0], "", false).unwrap_or(Value::Null))
 }
 
-/// What of a value has paths that fit; none when nothing has.
+/// Returns the parts of a value whose paths match; `None` if no path matches.
 fn fitting(options: &Options, of: &Value, path: &str, is_below_star: bool) -> Option<Value> {
     match of {
         Value::Object(fields) => {
@@ -279,7 +279,7 @@ fn fitting(options: &Options, of: &Value, path: &str, is_below_star: bool) -> Op
     }
 }
 
-/// The pairs of an object whose names are in a range, or fit a pattern.
+/// Returns the pairs of an object whose names are in a range or match a pattern.
 fn extract(args: &[Value], context: &Context<'_>) -> Result<Value> {
     let (Some(fields), Some(options)) = (args[0].as_object(), Options::of(args, true, context)?)
     else {

@@ -247,7 +247,7 @@ pub fn compare(sort: &[SortKey], a: &Ranked<'_>, b: &Ranked<'_>) -> Ordering {
     a.id.cmp(b.id)
 }
 
-/// Returns true if a hit is on the requested side of a cursor. A cursor that names an ID without a collection stands for the documents
+/// Returns true if a hit is on the requested side of a cursor. A cursor that names an ID without a collection represents the documents
 /// of all collections that have this ID.
 pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     let keys: Vec<SortValue> = sort

@@ -31,7 +31,7 @@ fn world(collections: &[&str]) -> World {
     world
 }
 
-/// A hit: ID, collection, and the cursor of its place.
+/// A hit: ID, collection, and cursor.
 type Hit = (String, String, Vec<Value>);
 
 fn page(world: &World, request: &Value) -> Vec<Hit> {

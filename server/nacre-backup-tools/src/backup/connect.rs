@@ -8,18 +8,18 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ClientOptions, Error, ObjectStore, RetryConfig};
 use std::time::Duration;
 
-/// Time after which the library does not send a request again that has failed. [`PatientStore`](super::patient::PatientStore) goes on.
+/// Time after which the library stops retrying a failed request. [`PatientStore`](super::patient::PatientStore) retries longer.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most times that it is sent again.
+/// Maximum number of retries by the library.
 const RETRIES_MAX: usize = 3;
 
-/// Time of a connection, and of a request with its answer. Source: defaults of the library.
+/// Time limits of a connection, and of a request with its response. Source: defaults of the library.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An environment variable of Google's libraries: the address of an emulator, which asks for no login.
+/// An environment variable of Google's libraries: the address of an emulator, which needs no login.
 const GOOGLE_EMULATOR: &str = "STORAGE_EMULATOR_HOST";
-/// Environment variables of Azure's command line that the library does not know.
+/// Environment variables of Azure's command line that the library does not read.
 const AZURE_VARIABLES: [(&str, AzureConfigKey); 2] = [
     ("AZURE_STORAGE_ACCOUNT", AzureConfigKey::AccountName),
     ("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey),
@@ -29,7 +29,7 @@ const AZURE_CONNECTION_STRING: &str = "AZURE_STORAGE_CONNECTION_STRING";
 /// Values of environment variables.
 pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Creates a client of the store that an address names. The store is not asked yet.
+/// Creates a client of the store that an address names. Sends no request yet.
 ///
 /// # Errors
 /// A sentence about a malformed environment.
@@ -37,7 +37,7 @@ pub(super) fn connect(
     address: &RemoteAddress<'_>,
     variables: Variables<'_>,
 ) -> Result<Box<dyn ObjectStore>, String> {
-    // Fails if there is a provider already, which serves as well.
+    // Fails if a provider is already installed; any provider works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let container = address.container;
     match address.scheme.kind {
@@ -75,7 +75,7 @@ fn gcs(bucket: &str, variables: Variables<'_>) -> GoogleCloudStorageBuilder {
         GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
     if let Some(host) = variables(GOOGLE_EMULATOR) {
         let url = if host.contains("://") { host } else { format!("http://{host}") };
-        // Any token will do; without one, the library would ask the machine for it before it writes.
+        // The emulator accepts any token; without one, the library would request one from the machine before it writes.
         builder = builder.with_base_url(url.trim_end_matches('/')).with_bearer_token("emulator");
     }
     match builder.get_config_value(&GoogleConfigKey::BaseUrl) {
@@ -143,7 +143,7 @@ fn connection_string(text: &str) -> Result<Vec<(AzureConfigKey, String)>, String
                 suffix = Some(value);
                 continue;
             }
-            // Of queues, tables and files.
+            // Settings of queues, tables and files.
             _ => continue,
         };
         settings.push((key, value.trim_end_matches('/').to_owned()));
@@ -176,7 +176,7 @@ impl HttpConnector for Direct {
     }
 }
 
-/// Describes an error with what caused it, which most errors of stores leave to their source.
+/// Describes an error with its causes: most errors of stores name the cause in their source only.
 pub(super) fn reason(error: &dyn std::error::Error) -> String {
     let mut reason = error.to_string();
     let mut source = error.source();

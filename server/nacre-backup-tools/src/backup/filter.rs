@@ -11,7 +11,7 @@ const NO_FIELDS: &[u8] = b"{}";
 /// A condition on the documents of a bucket.
 pub(super) struct Filter {
     condition: Condition,
-    /// Names of collections by their numbers, as ``META().`keyspace` `` has them.
+    /// Names of collections by their IDs, in the form of ``META().`keyspace` ``.
     keyspaces: BTreeMap<u32, Name>,
 }
 

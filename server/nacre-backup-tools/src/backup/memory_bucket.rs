@@ -18,7 +18,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// Quota of the bucket in MiB: more than one batch of documents with its history needs.
+/// Quota of the bucket in MiB, enough for one batch of documents with its history.
 const QUOTA_MIB: u64 = 1024;
 /// The node that has all vBuckets, and its user.
 const NODE: NodeId = NodeId(1);
@@ -32,7 +32,7 @@ pub(super) struct MemoryBucket {
 }
 
 impl MemoryBucket {
-    /// Creates an empty bucket with the vBuckets and collections of a bucket in a backup. Its clock stands still at `unix_ms`.
+    /// Creates an empty bucket with the vBuckets and collections of a bucket in a backup. Its clock always shows `unix_ms`.
     ///
     /// # Errors
     /// A sentence if it cannot be used.
@@ -153,7 +153,7 @@ fn config(part: &BucketPart) -> nacre_cluster::Bucket {
     }
 }
 
-/// A waiter that is never needed: no answer comes later.
+/// A waiter that is never woken: all responses come at once.
 struct Silent;
 
 impl Waiter for Silent {
@@ -174,7 +174,7 @@ impl Env {
     fn new(now: Now) -> Env {
         let mut users = Users::new(rand::random());
         let salt: [u8; SALT_BYTES] = std::array::from_fn(|_| rand::random());
-        // Nobody knows the password, and nobody is asked for it.
+        // The session is logged in from the start, so the random password is never used.
         let password = format!("{:032x}", rand::random::<u128>());
         users.put(User::new(USER, &password, vec![Role::admin()], salt));
         Env {
@@ -197,7 +197,7 @@ impl BucketEnv for Env {
         rand::random()
     }
 
-    /// Tasks write to disk, expire documents and make room: none of that is wanted here.
+    /// Drops tasks: they write to disk, expire documents and evict, which a trial restore must not do.
     fn spawn(&self, _: Box<dyn Task>) {}
 }
 

@@ -42,7 +42,7 @@ struct Row {
     reasons: Vec<String>,
 }
 
-/// Removes backups that no rule keeps and no kept one continues.
+/// Removes backups that no rule keeps and that no kept backup needs.
 ///
 /// # Errors
 /// A sentence; backups that were removed before the failure are gone.
@@ -72,7 +72,7 @@ pub(super) fn prune(options: &Prune) -> Result<(), String> {
         }
     }
     if !options.dry_run {
-        // The newest goes first: whatever interrupts this leaves no backup without the one that it continues.
+        // The newest is removed first: an interruption leaves no increment without its parent.
         lock::remove(&repository, &removed, |id, outcome| {
             outcome?;
             if is_shown {
@@ -87,7 +87,7 @@ pub(super) fn prune(options: &Prune) -> Result<(), String> {
     Ok(())
 }
 
-/// Reason of a backup that somebody reads.
+/// Reason for keeping a backup that a command is reading.
 const READ: &str = "being read";
 
 impl Row {
@@ -100,7 +100,7 @@ impl Plan {
     /// Decides about all backups of a repository.
     ///
     /// # Errors
-    /// A sentence if one of them cannot be read: the backups that it continues are unknown.
+    /// A sentence if one of them cannot be read: its parents are unknown.
     fn of(
         repository: &Repository,
         retention: &Retention,
@@ -279,7 +279,7 @@ mod tests {
             Plan::of(&self.repository, &retention, &lock::readers(&self.repository).unwrap())
         }
 
-        /// Removes what a plan removes; every backup that is left can be read afterwards.
+        /// Removes what a plan removes; checks that every remaining backup can be read.
         fn prune(&self, options: &str) -> Vec<String> {
             let plan = self.plan(options).unwrap();
             for id in plan.removed() {
@@ -304,7 +304,7 @@ mod tests {
         let reasons = fixture.prune("--keep-last 1");
         assert_eq!(reasons, ["", &needed, &needed, &needed, "last"]);
         assert_eq!(fixture.repository.backups().unwrap().len(), 4);
-        // Once a full backup has come, the chain before it may go.
+        // After a full backup, the chain before it can be removed.
         fixture.back_up(6, &["shop"], true);
         assert_eq!(fixture.prune("--keep-last 1"), ["", "", "", "", "last"]);
     }
@@ -353,7 +353,7 @@ mod tests {
         let first = fixture.back_up(1, &["shop"], true);
         let second = fixture.back_up(2, &["shop"], false);
         fixture.back_up(3, &["shop"], true);
-        // A reader that has locked less than it needs.
+        // A reader that has locked fewer backups than it needs.
         let (now_ms, read) = (super::super::now_ms(), BTreeSet::from([second]));
         fixture.repository.lock(LockKind::Read, &read, now_ms, [1; 16]).unwrap();
         let reasons = fixture.prune("--keep-last 1");

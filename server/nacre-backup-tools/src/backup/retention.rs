@@ -50,7 +50,7 @@ pub(super) struct Retention {
 /// A rule that keeps one backup of each period.
 struct Rule {
     name: &'static str,
-    /// Number of periods that are left.
+    /// Number of remaining periods.
     left: u32,
     /// Number of the period that a backup is in, by its time and by its place in the list.
     period: fn(Timestamp, usize) -> i64,
@@ -181,7 +181,7 @@ mod tests {
         Line::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).retention
     }
 
-    /// What stays of backups that began at these times, which come oldest first.
+    /// Returns the kept backups among those that began at these times, oldest first.
     fn kept(options: &str, times: &[&str]) -> Vec<String> {
         let mut backups: Vec<(BackupId, Timestamp)> = times
             .iter()
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_rule_with_room_also_keeps_the_oldest_backup() {
-        // It would otherwise go before the second year has a backup, and the rule would never keep two.
+        // Otherwise it would be removed before the second year has a backup, and the rule would never keep two.
         assert_eq!(
             kept("--keep-yearly 2", &TIMES),
             ["2026-01-01T08:00:00Z yearly", "2026-11-09T00:30:00Z yearly"]

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Reading a vBucket compares its records with the digest in the manifest. The documents that come back from the bucket are compared with
-//! these records. So the sample also shows documents that a node would refuse, such as those with a key that is too long. *Invariant:* memory holds [`BATCH_BYTES`] of documents, and
-//! the keys' hashes of one vBucket.
+//! these records. So the sample also shows documents that a node would refuse, such as those with a key that is too long.
+//! *Invariant:* memory holds [`BATCH_BYTES`] of documents, and the keys' hashes of one vBucket.
 
 use super::memory_bucket::MemoryBucket;
 use super::writer::{Write, WriteRule};
@@ -19,11 +19,11 @@ use rand::seq::SliceRandom;
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 
-/// Bytes of documents after which they are compared and forgotten.
+/// Size in bytes of a batch of documents; each batch is compared and dropped before the next one.
 const BATCH_BYTES: usize = 64 << 20;
-/// vBuckets from which documents are chosen at least, so that a sample does not come from one place.
+/// Minimum number of vBuckets from which documents are chosen, so that a sample does not come from one place.
 const SPREAD: usize = 32;
-/// Findings of a bucket that are named one by one.
+/// Maximum number of findings of a bucket that are described; further ones are counted.
 const NAMED_MAX: usize = 10;
 
 /// Size of a sample of each bucket.
@@ -31,7 +31,7 @@ const NAMED_MAX: usize = 10;
 pub(super) enum Sample {
     /// This number of documents.
     Documents(usize),
-    /// All documents of this part of the vBuckets, in percent, and of one at least.
+    /// All documents of this percentage of the vBuckets, at least of one vBucket.
     Percent(f64),
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Proof {
     pub bucket: String,
     /// vBuckets whose documents were restored.
     pub vbuckets: u64,
-    /// Documents that came back as the archive has them.
+    /// Documents that the bucket returned exactly as in the archive.
     pub restored: Digest,
     /// Documents that a restore leaves out, as they have expired or their collection was dropped, in all vBuckets that were read.
     pub left_out: u64,
@@ -101,10 +101,10 @@ impl Proof {
     }
 }
 
-/// Restores a sample of each bucket of a backup into memory, and compares it with the archive. `renew` is called now and then.
+/// Restores a sample of each bucket of a backup into memory, and compares it with the archive. Calls `renew` regularly.
 ///
 /// # Errors
-/// A sentence if the store fails or the backup has no manifest that can be read. Damage is no error, but a finding.
+/// A sentence if the store fails or the backup has no manifest that can be read. Damage is a finding, not an error.
 pub(super) fn prove(
     repository: &Repository,
     id: BackupId,
@@ -129,7 +129,7 @@ pub(super) fn prove(
     Ok(proofs)
 }
 
-/// Adds damage to the findings; a store that fails is an error.
+/// Adds damage to the findings; a failure of the store is an error.
 fn damage(proof: &mut Proof, error: &Error) -> Result<(), String> {
     if matches!(error, Error::Store(failure) if failure.is_failure()) {
         return Err(error.to_string());
@@ -138,7 +138,7 @@ fn damage(proof: &mut Proof, error: &Error) -> Result<(), String> {
     Ok(())
 }
 
-/// A document that was written and not compared yet.
+/// A written document that is not compared yet.
 struct Pending {
     collection: u32,
     name: Vec<u8>,
@@ -189,7 +189,7 @@ impl<'a> Prover<'a> {
         Ok(())
     }
 
-    /// Chooses documents, each with the same chance among those of the vBuckets that it looks at (reservoir sampling: Vitter, 1985).
+    /// Chooses documents of the vBuckets that it reads, all with the same probability (reservoir sampling: Vitter, 1985).
     fn choose(
         &mut self,
         order: &[u16],
@@ -223,7 +223,7 @@ impl<'a> Prover<'a> {
         Ok(wanted)
     }
 
-    /// Finds the documents of a vBucket that a restore writes; none if it is damaged, which is a finding.
+    /// Returns the documents of a vBucket that a restore writes; an empty map for a damaged vBucket, which is a finding.
     fn living(&mut self, vbid: u16) -> Result<Option<Wanted>, String> {
         let mut living: HashMap<u128, (u64, bool)> = HashMap::new();
         let read = self.reader.for_each(vbid, |_, record| {
@@ -256,7 +256,7 @@ impl<'a> Prover<'a> {
         self.proof.vbuckets += 1;
         let reader = self.reader;
         reader.for_each(vbid, |_, record| {
-            // Seqnos rise along a lineage: one names a record.
+            // Seqnos increase along a lineage, so a seqno identifies a record.
             match wanted.get(&record.key_hash()) == Some(&record.seqno) {
                 true => self.restore_one(record),
                 false => Ok(()),
