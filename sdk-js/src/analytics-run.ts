@@ -16,10 +16,9 @@ import {
   DecodingFailureError,
   type ErrorContext,
   InternalServerFailureError,
-  RequestCanceledError,
   UnambiguousTimeoutError,
 } from './errors.js'
-import { ConnectionFailed, type HttpRequest } from './http-messages.js'
+import type { HttpRequest } from './http-messages.js'
 import { milliseconds } from './query.js'
 import { RowScanner } from './rows.js'
 import { watch } from './tracing.js'
@@ -64,9 +63,7 @@ export async function* runAnalytics<TRow>(
       await attempt.again('ANALYTICS_TEMPORARY_FAILURE')
     }
   } catch (error) {
-    failure = error
-    if (error instanceof DeadlineOver) failure = attempt.expired(reads)
-    if (error instanceof ConnectionFailed) failure = new RequestCanceledError(error.message, context, error.cause)
+    failure = attempt.failureOf(error, reads)
     throw failure
   } finally {
     deadline.clear()

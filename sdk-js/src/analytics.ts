@@ -8,23 +8,13 @@
 import type { OperationOptions } from './deadline.js'
 import { InvalidArgumentError } from './errors.js'
 import type { HttpTransport, Nodes } from './http-messages.js'
+import { QueryStatus } from './query.js'
 import { StreamablePromise } from './streamable.js'
 
 /** Final status of a statement. */
-export const AnalyticsStatus = {
-  Running: 'running',
-  Success: 'success',
-  Errors: 'errors',
-  Completed: 'completed',
-  Stopped: 'stopped',
-  Timeout: 'timeout',
-  Closed: 'closed',
-  Fatal: 'fatal',
-  Aborted: 'aborted',
-  Unknown: 'unknown',
-} as const
+export const AnalyticsStatus: typeof QueryStatus = QueryStatus
 /** Final status of a statement. */
-export type AnalyticsStatus = (typeof AnalyticsStatus)[keyof typeof AnalyticsStatus]
+export type AnalyticsStatus = QueryStatus
 
 /** Consistency of a statement with earlier mutations. */
 export const AnalyticsScanConsistency = {

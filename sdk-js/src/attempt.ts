@@ -1,6 +1,6 @@
 /** The state of a request across all its attempts. */
 
-import type { Deadline } from './deadline.js'
+import { type Deadline, DeadlineOver } from './deadline.js'
 import {
   AmbiguousTimeoutError,
   type CouchbaseError,
@@ -8,6 +8,7 @@ import {
   RequestCanceledError,
   UnambiguousTimeoutError,
 } from './errors.js'
+import { ConnectionFailed } from './http-messages.js'
 import type { Watch } from './tracing.js'
 
 const PAUSE_MS_FIRST = 5
@@ -49,6 +50,13 @@ export class Attempt {
   async pause(): Promise<void> {
     await this.deadline.sleep(this.#pause)
     this.#pause = Math.min(this.#pause * 2, PAUSE_MS_MAX)
+  }
+
+  /** Returns the error that the caller gets for an error of an attempt. */
+  failureOf(error: unknown, reads: boolean): unknown {
+    if (error instanceof DeadlineOver) return this.expired(reads)
+    if (error instanceof ConnectionFailed) return new RequestCanceledError(error.message, this.context, error.cause)
+    return error
   }
 
   /** Returns the error of a request whose time is over. */

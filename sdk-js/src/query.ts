@@ -14,9 +14,8 @@ import {
   FeatureNotAvailableError,
   InternalServerFailureError,
   InvalidArgumentError,
-  RequestCanceledError,
 } from './errors.js'
-import { ConnectionFailed, type HttpRequest, type HttpTransport, type Nodes } from './http-messages.js'
+import type { HttpRequest, HttpTransport, Nodes } from './http-messages.js'
 import { Attempt } from './attempt.js'
 import type { MutationState } from './mutation-state.js'
 import { isPreparedFailure, queryError, type ServiceError } from './query-errors.js'
@@ -210,9 +209,7 @@ async function* run<TRow>(
       await attempt.again('QUERY_ERROR_RETRYABLE')
     }
   } catch (error) {
-    failure = error
-    if (error instanceof DeadlineOver) failure = attempt.expired(reads)
-    if (error instanceof ConnectionFailed) failure = new RequestCanceledError(error.message, context, error.cause)
+    failure = attempt.failureOf(error, reads)
     throw failure
   } finally {
     deadline.clear()

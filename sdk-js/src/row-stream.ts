@@ -1,8 +1,8 @@
 /** Rows of an HTTP response, with one timeout, for requests that only read. */
 
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
-import { type CouchbaseError, type ErrorContext, RequestCanceledError } from './errors.js'
-import { ConnectionFailed, type HttpRequest, type HttpTransport, type Nodes } from './http-messages.js'
+import type { CouchbaseError, ErrorContext } from './errors.js'
+import type { HttpRequest, HttpTransport, Nodes } from './http-messages.js'
 import { Attempt } from './attempt.js'
 import { RowScanner } from './rows.js'
 import { watch } from './tracing.js'
@@ -43,9 +43,7 @@ export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest
     for await (const part of stream.parts()) yield* scanner.feed(part)
     return { rest: scanner.rest(), context }
   } catch (error) {
-    failure = error
-    if (error instanceof DeadlineOver) failure = attempt.expired(true)
-    if (error instanceof ConnectionFailed) failure = new RequestCanceledError(error.message, context, error.cause)
+    failure = attempt.failureOf(error, true)
     throw failure
   } finally {
     deadline.clear()
