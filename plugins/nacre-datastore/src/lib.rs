@@ -13,7 +13,7 @@ mod store;
 
 pub use memory::{Authorizer, Evaluator, MemoryDatastore, Searcher};
 pub use store::{
-    Action, Consistency, Datastore, Document, Documents, Found, FunctionPath, Index, IndexRange,
-    Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Span, Staged, Together,
-    TransactionSettings, TransactionStep, binary,
+    Action, Consistency, Datastore, Document, DocumentRange, Documents, Found, FunctionPath, Index,
+    IndexRange, Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Span,
+    Staged, TransactionSettings, TransactionStep, binary,
 };

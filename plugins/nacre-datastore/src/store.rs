@@ -3,7 +3,7 @@
 //! Calls are few and process batches, because each may leave the sandbox.
 
 use nacre_sql::ast::{Path, Statement};
-use nacre_sql::{Content, Error, Json, Library, Meta, Name, Result, Value};
+use nacre_sql::{Content, Error, HeldBodies, Json, Meta, Name, Result, Value};
 use std::fmt;
 use std::sync::Arc;
 
@@ -139,41 +139,42 @@ pub fn binary(bytes: usize) -> Content {
     Value::from(format!("<binary ({bytes} b)>")).into()
 }
 
-/// Consecutive documents in a library, all of them JSON objects. A response passes each on unchanged.
+/// Documents with consecutive numbers whose bodies are held outside of the query engine, all of them JSON objects. A response
+/// passes each on unchanged.
 #[derive(Clone)]
-pub struct Together {
+pub struct DocumentRange {
     /// The number of the first document.
     pub first: u64,
     /// The number of documents.
     pub count: usize,
     /// The total size of their bodies in bytes.
     pub bytes: usize,
-    /// The library that has them.
-    pub library: Arc<dyn Library>,
+    /// Where the bodies are held.
+    pub source: Arc<dyn HeldBodies>,
 }
 
-impl Together {
+impl DocumentRange {
     /// Splits off as many documents as fit into `bytes`, at least one, and returns them and the rest. Each document is assumed to
     /// have the average size, because only the sum is known.
-    pub fn split(self, bytes: usize) -> (Together, Option<Together>) {
+    pub fn split(self, bytes: usize) -> (DocumentRange, Option<DocumentRange>) {
         let each = self.bytes.checked_div(self.count).unwrap_or(0).max(1);
         let count = (bytes / each).max(1);
         if count >= self.count {
             return (self, None);
         }
-        let begin = Together { count, bytes: each * count, ..self.clone() };
-        let rest = Together {
+        let begin = DocumentRange { count, bytes: each * count, ..self.clone() };
+        let rest = DocumentRange {
             first: self.first + count as u64,
             count: self.count - count,
             bytes: self.bytes.saturating_sub(begin.bytes),
-            library: self.library,
+            source: self.source,
         };
         (begin, Some(rest))
     }
 
     /// Returns the bodies.
     pub fn texts(&self) -> impl Iterator<Item = String> {
-        (self.first..).take(self.count).map(|number| self.library.read(number))
+        (self.first..).take(self.count).map(|number| self.source.read(number))
     }
 }
 
@@ -182,7 +183,7 @@ pub enum Documents<T = Found> {
     /// Documents with individual metadata.
     Each(Vec<T>),
     /// Documents of which only number and size are known.
-    Together(Together),
+    Range(DocumentRange),
 }
 
 impl<T> Documents<T> {
@@ -195,12 +196,12 @@ impl<T> Documents<T> {
     pub fn map<U>(self, of: impl FnMut(T) -> U) -> Documents<U> {
         match self {
             Documents::Each(each) => Documents::Each(each.into_iter().map(of).collect()),
-            Documents::Together(together) => Documents::Together(together),
+            Documents::Range(range) => Documents::Range(range),
         }
     }
 }
 
-/// The documents of index entries; their bodies may be in a library.
+/// The documents of index entries; their bodies may be held outside of the query engine.
 pub struct Indexed {
     /// The documents of the entries that were read. Documents that no longer exist are omitted.
     pub documents: Documents,

@@ -104,30 +104,31 @@ pub struct Meta {
     pub hits: Hits,
 }
 
-/// A store of documents that were not fetched.
-pub trait Library: Send + Sync {
-    /// Returns the text of a document; empty if it is not text.
+/// The bodies of documents that the host of a query holds, read by number when they are needed.
+pub trait HeldBodies: Send + Sync {
+    /// Returns a body; empty if it is not text.
     fn read(&self, number: u64) -> String;
 
-    /// Releases a document.
-    fn let_go(&self, number: u64);
+    /// Releases a body.
+    fn release(&self, number: u64);
 }
 
-/// The text of a document in a library, because most responses only pass it on.
-pub struct Kept {
+/// A document body that is held outside of the query engine, because most responses only pass it
+/// on.
+pub struct HeldBody {
     /// The number of the document.
     pub number: u64,
     /// The length in bytes.
     pub bytes: usize,
     /// True if the text begins with `{`.
     pub is_object: bool,
-    /// The library.
-    pub library: Arc<dyn Library>,
+    /// Where the body is held.
+    pub source: Arc<dyn HeldBodies>,
 }
 
-impl Drop for Kept {
+impl Drop for HeldBody {
     fn drop(&mut self) {
-        self.library.let_go(self.number);
+        self.source.release(self.number);
     }
 }
 
@@ -136,34 +137,34 @@ impl Drop for Kept {
 pub struct Json {
     text: OnceLock<String>,
     value: OnceLock<Value>,
-    kept: Option<Kept>,
+    held: Option<HeldBody>,
 }
 
 impl Json {
     /// Wraps text that is known to be JSON.
     pub fn new(text: String) -> Json {
-        Json { text: text.into(), value: OnceLock::new(), kept: None }
+        Json { text: text.into(), value: OnceLock::new(), held: None }
     }
 
-    /// Wraps text in a library that is known to be JSON, and is fetched when it is needed.
-    pub fn kept(kept: Kept) -> Json {
-        Json { text: OnceLock::new(), value: OnceLock::new(), kept: Some(kept) }
+    /// Wraps a held body that is known to be JSON, and is fetched when it is needed.
+    pub fn held(body: HeldBody) -> Json {
+        Json { text: OnceLock::new(), value: OnceLock::new(), held: Some(body) }
     }
 
-    /// Returns the text in a library, if it is there.
-    pub fn as_kept(&self) -> Option<&Kept> {
-        self.kept.as_ref()
+    /// Returns the held body, if the text is one.
+    pub fn as_held(&self) -> Option<&HeldBody> {
+        self.held.as_ref()
     }
 
     /// Returns true if the text begins with `{`.
     pub fn is_object(&self) -> bool {
-        self.kept.as_ref().map_or_else(|| self.text().starts_with('{'), |kept| kept.is_object)
+        self.held.as_ref().map_or_else(|| self.text().starts_with('{'), |held| held.is_object)
     }
 
     /// Returns the original text.
     pub fn text(&self) -> &str {
         self.text.get_or_init(|| {
-            self.kept.as_ref().map(|kept| kept.library.read(kept.number)).unwrap_or_default()
+            self.held.as_ref().map(|held| held.source.read(held.number)).unwrap_or_default()
         })
     }
 

@@ -26,7 +26,7 @@ mod search;
 mod visit;
 
 pub use condition::Condition;
-pub use env::{Caches, Content, Context, Env, Host, Json, Kept, Library, Meta, NoHost};
+pub use env::{Caches, Content, Context, Env, HeldBodies, HeldBody, Host, Json, Meta, NoHost};
 pub use eval::{bindings_of, eval, position_name};
 pub use nacre_sql_values::{
     AMBIGUOUS, DEPTH_MAX, EXECUTION, Error, MEMORY, Name, Object, PLAN, Result, SEMANTICS, SYNTAX,

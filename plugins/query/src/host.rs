@@ -4,14 +4,14 @@ use crate::admin;
 use crate::response::{Passed, Piece};
 use nacre_datastore::options;
 use nacre_datastore::{
-    Action, Consistency, Datastore, Document, Documents, Found, FunctionPath, Index, IndexRange,
-    Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Staged, Together,
+    Action, Consistency, Datastore, Document, DocumentRange, Documents, Found, FunctionPath, Index,
+    IndexRange, Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Staged,
     TransactionStep, binary,
 };
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
 use nacre_sql::index::{Definition, Partitioning};
-use nacre_sql::{Content, Error, Json, Kept, Library, Meta, Name, Result, Value};
+use nacre_sql::{Content, Error, HeldBodies, HeldBody, Json, Meta, Name, Result, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,32 +29,32 @@ pub struct Host {
     ends_us: Option<u64>,
     timeout_ms: u64,
     indexes: IndexNames,
-    held: Arc<Held>,
+    bodies: Arc<HostBodies>,
 }
 
-/// Documents that the host keeps.
+/// Bodies of documents that the host holds.
 #[derive(Default)]
-struct Held {
+struct HostBodies {
     /// Documents that are no longer needed but not released yet.
-    gone: Mutex<Vec<u64>>,
+    unneeded: Mutex<Vec<u64>>,
 }
 
 /// Number of unneeded documents that are released at a time.
-const GONE_MAX: usize = 256;
+const UNNEEDED_MAX: usize = 256;
 
-impl Held {
-    fn gone(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+impl HostBodies {
+    fn unneeded(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.unneeded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Library for Held {
+impl HeldBodies for HostBodies {
     fn read(&self, number: u64) -> String {
         String::from_utf8(abi::read_held(number)).unwrap_or_default()
     }
 
-    fn let_go(&self, number: u64) {
-        self.gone().push(number);
+    fn release(&self, number: u64) {
+        self.unneeded().push(number);
     }
 }
 
@@ -77,7 +77,7 @@ impl Host {
             ends_us: timeout_ms.map(ends),
             timeout_ms: timeout_ms.unwrap_or_default(),
             indexes: Rc::clone(indexes),
-            held: Arc::default(),
+            bodies: Arc::default(),
         }
     }
 
@@ -94,9 +94,9 @@ impl Host {
             let at = u32::try_from(*at).unwrap_or(u32::MAX);
             match passed {
                 Passed::Document(json) => {
-                    places.extend(json.as_kept().map(|kept| (at, kept.number)));
+                    places.extend(json.as_held().map(|held| (at, held.number)));
                 }
-                Passed::Together(Together { first, count, .. }, between) => {
+                Passed::Range(DocumentRange { first, count, .. }, between) => {
                     pass_on(&mut places);
                     abi::pass_all(at, *first, *count as u32, between);
                 }
@@ -106,31 +106,31 @@ impl Host {
         text
     }
 
-    /// Converts the host's description of kept documents.
+    /// Converts the host's description of held documents.
     fn holding(&self, of: &Keyspace, holding: abi::Holding) -> Documents {
         let abi::Holding { first, count, bytes, documents, ids } = holding;
-        let library: Arc<dyn Library> = self.held.clone();
+        let source: Arc<dyn HeldBodies> = self.bodies.clone();
         if documents.is_empty() && count > 0 {
             let (count, bytes) = (count as usize, bytes as usize);
-            return Documents::Together(Together { first, count, bytes, library });
+            return Documents::Range(DocumentRange { first, count, bytes, source });
         }
         let keyspace: Name = of.to_string().into();
         let mut ids = ids.as_str();
-        let found = |(number, told): (u64, abi::HeldDocument)| {
-            let bytes = told.body_bytes as usize;
-            let library = Arc::clone(&library);
-            let kept = Kept { number, bytes, is_object: told.is_object, library };
-            let json = told.datatype & nacre_plugin::DATATYPE_JSON != 0;
+        let found = |(number, document): (u64, abi::HeldDocument)| {
+            let bytes = document.body_bytes as usize;
+            let source = Arc::clone(&source);
+            let body = HeldBody { number, bytes, is_object: document.is_object, source };
+            let json = document.datatype & nacre_plugin::DATATYPE_JSON != 0;
             let content =
-                if json { Content::Json(Arc::new(Json::kept(kept))) } else { binary(bytes) };
-            let (id, rest) = ids.split_at_checked(told.id_bytes as usize).unwrap_or((ids, ""));
+                if json { Content::Json(Arc::new(Json::held(body))) } else { binary(bytes) };
+            let (id, rest) = ids.split_at_checked(document.id_bytes as usize).unwrap_or((ids, ""));
             ids = rest;
             let meta = Meta {
                 id: id.into(),
                 keyspace: keyspace.clone(),
-                cas: told.cas,
-                expiration: told.expiry,
-                flags: told.flags,
+                cas: document.cas,
+                expiration: document.expiry,
+                flags: document.flags,
                 json,
                 ..Meta::default()
             };
@@ -140,11 +140,11 @@ impl Host {
     }
 
     /// Releases unneeded documents if there are many.
-    fn let_go(&self) {
-        let mut gone = self.held.gone();
-        if gone.len() >= GONE_MAX {
-            abi::let_go(&gone);
-            gone.clear();
+    fn release_unneeded(&self) {
+        let mut unneeded = self.bodies.unneeded();
+        if unneeded.len() >= UNNEEDED_MAX {
+            abi::let_go(&unneeded);
+            unneeded.clear();
         }
     }
 
@@ -307,7 +307,7 @@ impl Datastore for Host {
         wanted: &Consistency,
         alone: bool,
     ) -> Result<Option<Indexed>> {
-        self.let_go();
+        self.release_unneeded();
         let id = self.indexes.borrow().get(&range.index).cloned().unwrap_or_default();
         let (spans, limit) = (spans(range), range.limit.min(DOCUMENTS_MAX) as u32);
         let (partitions, wanted) = (range.partitions, consistency(wanted));
@@ -318,7 +318,7 @@ impl Datastore for Host {
     }
 
     fn hold(&self, of: &Keyspace, ids: &[Name], alone: bool) -> Result<Option<Documents>> {
-        self.let_go();
+        self.release_unneeded();
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let held = abi::hold(&keyspace(of), &ids, alone).map_err(error)?;
         Ok(Some(self.holding(of, held)))

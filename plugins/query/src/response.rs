@@ -1,7 +1,7 @@
 //! Responses: one JSON object in pieces. Rows precede the status, because clients read them as they arrive.
 
 use crate::controls;
-use crate::exec::Passage;
+use crate::exec::PassThrough;
 use crate::object_text::ObjectText;
 use crate::prepared_key::PreparedKey;
 use crate::prepared_use;
@@ -11,7 +11,7 @@ use crate::service::{Begun, Service, Source};
 use crate::style::Style;
 use crate::transaction;
 use crate::watch::{self, End};
-use nacre_datastore::{Datastore, Platform, Together};
+use nacre_datastore::{Datastore, DocumentRange, Platform};
 use nacre_planner::explain;
 use nacre_sql::ast::{Expr, Statement};
 use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The same, including documents that are passed on, which a piece only references.
 const PASSED_BYTES: usize = 256 << 10;
 
-/// A piece of a response: its text, and the byte positions in it, in order, where documents of a library are
+/// A piece of a response: its text, and the byte positions in it, in order, where held documents are
 /// inserted.
 #[derive(Default)]
 pub struct Piece {
@@ -38,7 +38,7 @@ pub enum Passed {
     /// A document.
     Document(Arc<Json>),
     /// Several, separated by a text.
-    Together(Together, String),
+    Range(DocumentRange, String),
 }
 
 impl Piece {
@@ -54,7 +54,7 @@ impl Piece {
             whole.push_str(&text[from..at]);
             match passed {
                 Passed::Document(json) => whole.push_str(json.text()),
-                Passed::Together(documents, between) => {
+                Passed::Range(documents, between) => {
                     let texts: Vec<_> = documents.texts().collect();
                     whole.push_str(&texts.join(&between));
                 }
@@ -74,9 +74,9 @@ impl Piece {
             return style.write(row.value(), &mut self.text);
         }
         let Piece { text, passed, passed_bytes } = self;
-        row.write_json_by(text, &mut |json, text| match json.as_kept() {
-            Some(kept) => {
-                *passed_bytes += kept.bytes;
+        row.write_json_by(text, &mut |json, text| match json.as_held() {
+            Some(held) => {
+                *passed_bytes += held.bytes;
                 passed.push((text.len(), Passed::Document(Arc::clone(json))));
             }
             None => text.push_str(json.text()),
@@ -84,8 +84,8 @@ impl Piece {
     }
 
     /// Adds rows; `before` precedes the first. Returns their total size in bytes.
-    fn add_passage(&mut self, before: &str, passage: Passage) -> usize {
-        let Passage { documents, name } = passage;
+    fn add_pass_through(&mut self, before: &str, rows: PassThrough) -> usize {
+        let PassThrough { documents, name } = rows;
         let (mut begin, mut end) = (String::new(), "");
         if let Some(name) = name {
             begin.push('{');
@@ -98,7 +98,7 @@ impl Piece {
         self.passed_bytes += documents.bytes + between.len() * (documents.count - 1);
         self.text.push_str(before);
         self.text.push_str(&begin);
-        self.passed.push((self.text.len(), Passed::Together(documents, between)));
+        self.passed.push((self.text.len(), Passed::Range(documents, between)));
         self.text.push_str(end);
         bytes
     }
@@ -111,7 +111,7 @@ const NEXT_ROW: &str = ",\n";
 /// The next part of a result.
 enum Next {
     Row(Content),
-    Rows(Passage),
+    Rows(PassThrough),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub struct Response {
     state: State,
     begun: Option<Begun>,
     /// Rows that did not fit into the last piece.
-    left: Option<Passage>,
+    left: Option<PassThrough>,
     phase: Phase,
     errors: Vec<Error>,
     fatal: bool,
@@ -263,9 +263,9 @@ impl Response {
         }
         let is_plain = self.request.style.is_plain();
         self.step(service, store, platform, |source, run, context| {
-            let passage = if is_plain { source.next_passage(run, context)? } else { None };
-            match passage {
-                Some(passage) => Ok(Some(Next::Rows(passage))),
+            let rows = if is_plain { source.next_pass_through(run, context)? } else { None };
+            match rows {
+                Some(rows) => Ok(Some(Next::Rows(rows))),
                 None => Ok(source.next(run, context)?.map(Next::Row)),
             }
         })
@@ -313,13 +313,13 @@ impl Response {
         while piece.text.len() < PIECE_BYTES && piece.bytes() < PASSED_BYTES {
             let row_begin = if self.result_count > 0 { NEXT_ROW } else { FIRST_ROW };
             match self.next(service, store, platform) {
-                Ok(Some(Next::Rows(passage))) => {
-                    let Passage { documents, name } = passage;
+                Ok(Some(Next::Rows(rows))) => {
+                    let PassThrough { documents, name } = rows;
                     let (now, left) = documents.split(PASSED_BYTES - piece.bytes());
-                    self.left = left.map(|documents| Passage { documents, name: name.clone() });
+                    self.left = left.map(|documents| PassThrough { documents, name: name.clone() });
                     self.result_count += now.count as u64;
-                    let now = Passage { documents: now, name };
-                    self.result_bytes += piece.add_passage(row_begin, now) as u64;
+                    let now = PassThrough { documents: now, name };
+                    self.result_bytes += piece.add_pass_through(row_begin, now) as u64;
                 }
                 Ok(Some(Next::Row(row))) => {
                     piece.text.push_str(row_begin);

@@ -1,6 +1,6 @@
 //! The service: executes statements and keeps prepared ones.
 
-use crate::exec::{self, Passage, Rows};
+use crate::exec::{self, PassThrough, Rows};
 use crate::function::{self, FunctionCache};
 use crate::prepared_key::PreparedKey;
 use crate::prepared_use;
@@ -387,13 +387,13 @@ impl Service {
 impl Source {
     /// Returns the next rows, if they are documents that are passed on unread; otherwise `None`, and the caller requests the
     /// next row.
-    pub fn next_passage(
+    pub fn next_pass_through(
         &mut self,
         run: &Run<'_>,
         context: &Context<'_>,
-    ) -> Result<Option<Passage>> {
+    ) -> Result<Option<PassThrough>> {
         match self {
-            Source::Rows { root, .. } => root.next_passage(usize::MAX, run, context),
+            Source::Rows { root, .. } => root.next_pass_through(usize::MAX, run, context),
             Source::Values(_) => Ok(None),
         }
     }

@@ -13,7 +13,7 @@ mod wide;
 mod window;
 
 use crate::run::Run;
-use nacre_datastore::Together;
+use nacre_datastore::DocumentRange;
 use nacre_planner::{Node, Project};
 use nacre_sql::ast::{Expr, Projection, Term};
 use nacre_sql::{Content, Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
@@ -32,19 +32,19 @@ pub(crate) trait Operator {
 
     /// Returns at most `max` of the next documents, if the response passes all of them on without reading any; otherwise `None`,
     /// and the caller requests the next row.
-    fn next_passage(
+    fn next_pass_through(
         &mut self,
         _max: usize,
         _: &Run<'_>,
         _: &Context<'_>,
-    ) -> Result<Option<Passage>> {
+    ) -> Result<Option<PassThrough>> {
         Ok(None)
     }
 }
 
-/// Rows that are documents in their stored form.
-pub(crate) struct Passage {
-    pub documents: Together,
+/// Rows that are documents in their stored form; the response passes them through unread.
+pub(crate) struct PassThrough {
+    pub documents: DocumentRange,
     /// The name of the field that has the document, if each row is an object around it.
     pub name: Option<Name>,
 }
@@ -160,19 +160,19 @@ impl Operator for Map {
         Ok(None)
     }
 
-    fn next_passage(
+    fn next_pass_through(
         &mut self,
         max: usize,
         run: &Run<'_>,
         context: &Context<'_>,
-    ) -> Result<Option<Passage>> {
+    ) -> Result<Option<PassThrough>> {
         match &*self.node {
             // The scan already excludes rows that do not satisfy the condition.
-            Node::Filter(..) => self.input.next_passage(max, run, context),
+            Node::Filter(..) => self.input.next_pass_through(max, run, context),
             Node::Project(_, project) => {
                 let Some(name) = selected(project) else { return Ok(None) };
-                let passage = self.input.next_passage(max, run, context)?;
-                Ok(passage.map(|passage| Passage { name: named(project, name), ..passage }))
+                let rows = self.input.next_pass_through(max, run, context)?;
+                Ok(rows.map(|rows| PassThrough { name: named(project, name), ..rows }))
             }
             _ => Ok(None),
         }

@@ -4,11 +4,11 @@ use super::sort::page_of;
 use super::spans::{partitions, spans};
 use super::staged;
 use super::wide::Wide;
-use super::{Operator, Passage};
+use super::{Operator, PassThrough};
 use crate::run::Run;
 use crate::search::HitRows;
 use nacre_datastore::{
-    self as datastore, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together,
+    self as datastore, Document, DocumentRange, Documents, IndexRange, Indexed, Keyspace, Span,
 };
 use nacre_planner::{Access, IndexScan, Node, Passing, Scan, ScanSource};
 use nacre_sql::index::Definition;
@@ -151,23 +151,23 @@ impl TermRows {
     }
 
     /// Returns at most `max` of the next documents of a scan that passes all of them on; `None` if rows must be requested.
-    fn next_together(
+    fn next_range(
         &mut self,
         scan: &Scan,
         max: usize,
         env: &Env,
         run: &Run<'_>,
         context: &Context<'_>,
-    ) -> Result<Option<Together>> {
+    ) -> Result<Option<DocumentRange>> {
         let ScanSource::Keyspace { keyspace, access, covering: false } = &scan.source else {
             return Ok(None);
         };
         self.open(scan, keyspace, access, env, run, context)?;
         while self.buffer.is_empty() && !matches!(self.source, Source::Done) {
             run.tick()?;
-            let together = self.fill(keyspace, access, Wanted::Alone, max, run)?;
-            if together.is_some() {
-                return Ok(together);
+            let range = self.fill(keyspace, access, Wanted::Alone, max, run)?;
+            if range.is_some() {
+                return Ok(range);
             }
         }
         Ok(None)
@@ -223,7 +223,8 @@ impl TermRows {
         Ok(())
     }
 
-    /// Reads at most `max` of the next rows. Returns documents of which only number and size are known instead.
+    /// Reads at most `max` of the next rows into the buffer. Documents of which only number and size are known are returned
+    /// instead.
     fn fill(
         &mut self,
         keyspace: &Keyspace,
@@ -231,7 +232,7 @@ impl TermRows {
         wanted: Wanted,
         max: usize,
         run: &Run<'_>,
-    ) -> Result<Option<Together>> {
+    ) -> Result<Option<DocumentRange>> {
         let limit = self.batch.min(max);
         self.batch = (self.batch * 2).clamp(BATCH_MIN, BATCH_MAX);
         let (batch, ended) = match &mut self.source {
@@ -294,7 +295,7 @@ impl TermRows {
                 self.buffer = rows.into();
                 Ok(None)
             }
-            Batch::Together(together) => Ok(Some(together)),
+            Batch::Range(range) => Ok(Some(range)),
         }
     }
 }
@@ -665,17 +666,17 @@ impl Operator for ScanRows {
         Ok(found.map(|found| found.bind(&self.base, &scan.alias)))
     }
 
-    fn next_passage(
+    fn next_pass_through(
         &mut self,
         max: usize,
         run: &Run<'_>,
         context: &Context<'_>,
-    ) -> Result<Option<Passage>> {
+    ) -> Result<Option<PassThrough>> {
         let Node::Scan(scan) = &*self.node else { return Ok(None) };
         if scan.passing != Passing::All {
             return Ok(None);
         }
-        let together = self.rows.next_together(scan, max, &self.base, run, context)?;
-        Ok(together.map(|documents| Passage { documents, name: None }))
+        let range = self.rows.next_range(scan, max, &self.base, run, context)?;
+        Ok(range.map(|documents| PassThrough { documents, name: None }))
     }
 }

@@ -1,6 +1,6 @@
 //! ORDER BY, LIMIT and OFFSET.
 
-use super::{Operator, Passage, Rows, result_name};
+use super::{Operator, PassThrough, Rows, result_name};
 use crate::run::Run;
 use nacre_planner::{Node, Page};
 use nacre_sql::ast::{Expr, OrderTerm};
@@ -170,12 +170,12 @@ impl PageRows {
 }
 
 impl Operator for PageRows {
-    fn next_passage(
+    fn next_pass_through(
         &mut self,
         max: usize,
         run: &Run<'_>,
         context: &Context<'_>,
-    ) -> Result<Option<Passage>> {
+    ) -> Result<Option<PassThrough>> {
         let node = self.node.clone();
         let Node::Page(_, page) = &*node else { return Ok(None) };
         if page.offset.is_some() {
@@ -185,12 +185,12 @@ impl Operator for PageRows {
             Some(left) => left,
             None => page_of(page, &self.base, context)?.0.unwrap_or(usize::MAX),
         };
-        let passage = match left {
+        let rows = match left {
             0 => None,
-            _ => self.input.next_passage(left.min(max), run, context)?,
+            _ => self.input.next_pass_through(left.min(max), run, context)?,
         };
-        self.left = Some(left - passage.as_ref().map_or(0, |passage| passage.documents.count));
-        Ok(passage)
+        self.left = Some(left - rows.as_ref().map_or(0, |rows| rows.documents.count));
+        Ok(rows)
     }
 
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
