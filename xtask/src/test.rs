@@ -79,7 +79,7 @@ pub fn run(options: &Test) -> Result<(), String> {
     // The tests have built the server; a separate build would choose other features and compile much of it again.
     let binary = node::built("dev")?;
     step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
-    let elsewhere = || {
+    let on_own_ports = || {
         step("conformance cases", || cases(&binary))?;
         step("attacks", || attack::attack(&binary, true, None))?;
         step("official DCP client for Java", || java::check(&binary))?;
@@ -96,12 +96,12 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("guest kit in Go", go_kit)?;
         step("packages", || packaging::quick(&binary))
     };
-    let by_default = || {
+    let on_default_ports = || {
         let python = python_sdk(&binary)?;
         pages(&binary, &python)?;
         step("example plugins", || examples::run(&binary))
     };
-    side_by_side(elsewhere, by_default)?;
+    side_by_side(on_own_ports, on_default_ports)?;
     println!("\nall steps passed");
     Ok(())
 }
@@ -235,7 +235,7 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
     let node = Node::start(binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
     // As outside of a container network: this name does not exist here.
     node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
-    node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
+    node.cluster(binary, &["alternate-address", "127.0.0.1"])?;
     let package = tools::npm("couchbase", NODE_VERSION)?;
     let modules = package.parent().expect("a package lies in a folder");
     for (script, purpose) in [

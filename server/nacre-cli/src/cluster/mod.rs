@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Time limit for nodes that a rebalance has removed to leave.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(30);
 /// Path of a node's alternate address.
-const ELSEWHERE: &str = "/node/controller/setupAlternateAddresses/external";
+const ALTERNATE_ADDRESS: &str = "/node/controller/setupAlternateAddresses/external";
 
 /// Options of `nacre cluster`.
 #[derive(Args, Clone, Debug)]
@@ -105,14 +105,15 @@ enum Action {
         #[arg(long)]
         full: bool,
     },
-    /// Set the alternate address of the node, for clients outside its network, as outside a network
-    /// of containers
-    Elsewhere {
-        /// External name or address; without it, the alternate address is removed
+    /// Set the alternate address of the node, for clients outside its network (such as a container
+    /// network)
+    #[command(alias = "elsewhere")]
+    AlternateAddress {
+        /// External host name or IP address (default: the alternate address is removed)
         host: Option<String>,
-        /// An external port, as kv=9000, of mgmt, kv, capi, n1ql, fts, eventingAdminPort and
-        /// indexHttp, and with TLS mgmtSSL, kvSSL, capiSSL, n1qlSSL, ftsSSL, eventingSSL and
-        /// indexHttps; may be given several times (default: those that the node has)
+        /// External port of a service, such as kv=9000: mgmt, kv, capi, n1ql, fts,
+        /// eventingAdminPort, indexHttp, or with TLS mgmtSSL, kvSSL, capiSSL, n1qlSSL, ftsSSL,
+        /// eventingSSL, indexHttps; repeatable (default: the same ports as inside)
         #[arg(long = "port", requires = "host", value_parser = port)]
         ports: Vec<(String, String)>,
     },
@@ -266,11 +267,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             }
             status(server)
         }
-        Action::Elsewhere { host, ports } => {
+        Action::AlternateAddress { host, ports } => {
             let ports = ports.iter().map(|(name, port)| (name.as_str(), port.as_str()));
             let fields: Vec<_> =
                 host.iter().map(|host| ("hostname", host.as_str())).chain(ports).collect();
-            send(if host.is_some() { "PUT" } else { "DELETE" }, ELSEWHERE, &fields)?;
+            send(if host.is_some() { "PUT" } else { "DELETE" }, ALTERNATE_ADDRESS, &fields)?;
             status(server)
         }
         Action::Status { map: None } => status(server),
@@ -425,10 +426,10 @@ fn table(pool: &Value) -> Table {
             Some("inactiveFailed") => "failed over",
             _ => "active",
         };
-        let elsewhere = node["alternateAddresses"]["external"]["hostname"].as_str();
+        let alternate = node["alternateAddresses"]["external"]["hostname"].as_str();
         let own = (node["thisNode"] == true).then_some("(asked)");
-        let elsewhere = elsewhere.map(|host| format!("elsewhere {host}"));
-        let more: Vec<&str> = own.into_iter().chain(elsewhere.as_deref()).collect();
+        let alternate = alternate.map(|host| format!("alternate {host}"));
+        let more: Vec<&str> = own.into_iter().chain(alternate.as_deref()).collect();
         let name = text("otpNode").trim_start_matches("ns_1@").to_owned();
         let services = node["services"].as_array().into_iter().flatten();
         let services = services.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
