@@ -217,7 +217,7 @@ fn ask_all(node: &Arc<Node>, message: impl Fn(usize) -> ShareMessage) -> Value {
 /// Says why a node gives no reply.
 fn reason(none: NoReply) -> String {
     match none {
-        NoReply::Elsewhere => "it serves something else".to_owned(),
+        NoReply::NotOwner => "it does not serve all of these vBuckets".to_owned(),
         NoReply::NotYet(reason) => reason,
         NoReply::Failed(failure) => failure.message,
     }

@@ -16,10 +16,10 @@ const JSON_FLAGS: u32 = 0x0200_0000;
 /// Number of times that a write is repeated while the server is busy or the vBucket moves, and the pause before each.
 const RETRIES_MAX: u32 = 200;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-const ELSEWHERE: u16 = Status::NotMyVbucket as u16;
+const NOT_MY_VBUCKET: u16 = Status::NotMyVbucket as u16;
 /// Statuses that pass by themselves.
 const PASSING: [u16; 4] =
-    [Status::TemporaryFailure as u16, Status::NoMemory as u16, Status::Busy as u16, ELSEWHERE];
+    [Status::TemporaryFailure as u16, Status::NoMemory as u16, Status::Busy as u16, NOT_MY_VBUCKET];
 
 /// Statuses of a server whose memory or disk is full.
 const FULL: [u16; 2] = [Status::TemporaryFailure as u16, Status::NoMemory as u16];
@@ -246,10 +246,10 @@ impl<'a> Loader<'a> {
                 break;
             }
             // A map that is newer than the request says where to go; without one, only time helps.
-            if status != ELSEWHERE || self.owner(key) == Some(at) {
+            if status != NOT_MY_VBUCKET || self.owner(key) == Some(at) {
                 std::thread::sleep(RETRY_PAUSE);
             }
-            if status == ELSEWHERE && self.owner(key) == Some(at) {
+            if status == NOT_MY_VBUCKET && self.owner(key) == Some(at) {
                 self.learn()?;
             }
             at = self.node_of(key)?;

@@ -294,9 +294,9 @@ fn scannable(
     let in_memory: Vec<_> =
         vbucket.living(options.collection).filter(|document| wanted(document)).cloned().collect();
     let has_documents = vbucket.counts_of(options.collection).documents > 0;
-    let elsewhere = has_documents && vbucket.has_evicted_keys();
+    let some_are_evicted = has_documents && vbucket.has_evicted_keys();
     drop(vbucket);
-    if elsewhere && let Some(store) = &bucket.store {
+    if some_are_evicted && let Some(store) = &bucket.store {
         let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(ScanError::Store)?;
         for document in scan.documents {
             let document = document.map_err(ScanError::Store)?;

@@ -372,9 +372,7 @@ impl Changes {
     fn process_replies(&mut self) {
         for (vbids, answer) in self.peer_reads.take_replies() {
             match answer {
-                Ok(Err(NoReply::Elsewhere)) => {
-                    self.trouble(&vbids, "some vBuckets are being moved")
-                }
+                Ok(Err(NoReply::NotOwner)) => self.trouble(&vbids, "some vBuckets are being moved"),
                 Ok(Err(NoReply::NotYet(why))) | Err(why) => self.trouble(&vbids, &why),
                 Ok(Ok(ChangesReply::Gone(why))) => self.broken = Some(why),
                 Ok(Err(NoReply::Failed(failure))) => self.broken = Some(failure.message),
@@ -497,7 +495,7 @@ impl Changes {
             true => self.rest(ended.vbids, CROWD_PAUSE, true),
             false => self.loose.add_all(&ended.vbids),
         }
-        self.trouble(&ended.elsewhere, "some vBuckets are being moved");
+        self.trouble(&ended.not_owned, "some vBuckets are being moved");
     }
 
     fn rest(&mut self, vbids: Vbids, pause: Duration, is_idle: bool) {

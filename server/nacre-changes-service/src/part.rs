@@ -114,7 +114,7 @@ pub struct ChangesBatch {
     /// The consumer's positions after these changes, in the vBuckets in which they have changed.
     pub after: Vec<Position>,
     /// vBuckets that this node does not serve, or no longer: their changes may be incomplete.
-    pub elsewhere: Vbids,
+    pub not_owned: Vbids,
     /// vBuckets whose history differs from the consumer's, with the reason. The answer contains no changes of them.
     pub gone: Vec<(Vbid, String)>,
     /// True if the answer contains all present changes of the other vBuckets.
@@ -258,12 +258,12 @@ impl PeerMessage for ChangesPart {
     fn answer(self, node: &Arc<Node>, left: Duration) -> Result<ChangesReply, NoReply> {
         let (name, uuid) = &self.bucket;
         let bucket = node.bucket(name).filter(|bucket| bucket.uuid == *uuid);
-        let bucket = bucket.ok_or(NoReply::Elsewhere)?;
+        let bucket = bucket.ok_or(NoReply::NotOwner)?;
         let collection = CollectionId(self.collection);
         match self.call {
             ChangesCall::Begin { vbids, from, ends } => {
                 match begin(node, &bucket, &vbids, &from, ends) {
-                    Ok(begun) if begun.is_empty() => Err(NoReply::Elsewhere),
+                    Ok(begun) if begun.is_empty() => Err(NoReply::NotOwner),
                     Ok(begun) => Ok(ChangesReply::Begun(begun)),
                     Err(Gone(why)) => Ok(ChangesReply::Gone(why)),
                 }
@@ -349,21 +349,21 @@ impl Reading<'_> {
             let mut cursor = position.cursor();
             match self.reader.open(position.vbid, &mut cursor) {
                 Ok(true) => drop(self.cursors.insert(position.vbid, cursor)),
-                Ok(false) => self.batch.elsewhere.insert(position.vbid),
+                Ok(false) => self.batch.not_owned.insert(position.vbid),
                 Err(Gone(why)) => self.batch.gone.push((position.vbid, why)),
             }
         }
         // The consumer learns of a lost history immediately.
         if self.cursors.is_empty() || !self.batch.gone.is_empty() {
             return match self.batch.gone.is_empty() {
-                true => Err(NoReply::Elsewhere),
+                true => Err(NoReply::NotOwner),
                 false => Ok(ChangesReply::Batch(self.batch)),
             };
         }
         if let Err(why) = self.read(wait.min(left), left) {
             match self.bucket.is_closed() {
                 // Each node decides for itself whether the bucket still exists.
-                true => return Err(NoReply::Elsewhere),
+                true => return Err(NoReply::NotOwner),
                 false if self.batch.changes.is_empty() => return Err(NoReply::internal(why)),
                 // The next request reports the failure.
                 false => {}
@@ -403,7 +403,7 @@ impl Reading<'_> {
                 }
                 // The consumer asks another node about these vBuckets immediately.
                 Read::Lost(vbids) => {
-                    vbids.iter().for_each(|vbid| self.batch.elsewhere.insert(vbid));
+                    vbids.iter().for_each(|vbid| self.batch.not_owned.insert(vbid));
                     return Ok(());
                 }
                 Read::Over => {
@@ -415,8 +415,8 @@ impl Reading<'_> {
                     let is_all = self.reader.is_caught_up();
                     let left = if is_all { wait } else { left }.saturating_sub(passed(node));
                     self.batch.is_all = is_all;
-                    let has_elsewhere = !self.batch.elsewhere.is_empty();
-                    if left.is_zero() || is_all && (has_elsewhere || !self.batch.changes.is_empty())
+                    let has_not_owned = !self.batch.not_owned.is_empty();
+                    if left.is_zero() || is_all && (has_not_owned || !self.batch.changes.is_empty())
                     {
                         return Ok(());
                     }

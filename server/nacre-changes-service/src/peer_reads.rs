@@ -64,7 +64,7 @@ pub(super) struct Ended {
     /// The vBuckets of the request, except those that another node serves.
     pub vbids: Vbids,
     /// vBuckets that the node does not serve.
-    pub elsewhere: Vbids,
+    pub not_owned: Vbids,
     /// New positions of the consumer, in the vBuckets in which they have changed.
     pub cursors: Vec<(Vbid, Cursor)>,
     /// vBuckets whose history differs from the consumer's, with the reason.
@@ -156,11 +156,11 @@ impl PeerReads {
         let cursors = batch.after.iter().map(|position| (position.vbid, position.cursor()));
         let cursors: Vec<_> = cursors.filter(|(vbid, _)| vbids.contains(*vbid)).collect();
         let gone = batch.gone.into_iter().filter(|(vbid, _)| vbids.contains(*vbid)).collect();
-        let elsewhere = batch.elsewhere.iter().filter(|vbid| vbids.contains(*vbid)).collect();
-        vbids.remove_all(&elsewhere);
+        let not_owned = batch.not_owned.iter().filter(|vbid| vbids.contains(*vbid)).collect();
+        vbids.remove_all(&not_owned);
         let rests = batch.is_crowded || is_extra && batch.is_all;
         let (is_all, is_over) = (batch.is_all, batch.is_over);
-        Some(PeerEvent::End(Ended { vbids, elsewhere, cursors, gone, is_all, is_over, rests }))
+        Some(PeerEvent::End(Ended { vbids, not_owned, cursors, gone, is_all, is_over, rests }))
     }
 }
 

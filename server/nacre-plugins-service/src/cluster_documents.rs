@@ -73,7 +73,7 @@ impl Documents for ClusterDocuments {
         let vbid = owners.vbid_of(key);
         if owners.of(vbid) == Some(node.id()) {
             match self.here.call(keyspace, key, call, left) {
-                Err(KvError::Elsewhere) => {}
+                Err(KvError::NotMyVbucket) => {}
                 outcome => return outcome,
             }
         }
@@ -94,7 +94,7 @@ impl Documents for ClusterDocuments {
 
     fn settle(&self) -> Result<(), KvError> {
         match self.here.settle() {
-            Err(KvError::Elsewhere) => {
+            Err(KvError::NotMyVbucket) => {
                 for (bucket, seqnos) in self.here.take_written() {
                     seqnos.into_iter().for_each(|(vbid, seqno)| self.note(&bucket, vbid, seqno));
                 }

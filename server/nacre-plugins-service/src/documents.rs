@@ -152,7 +152,7 @@ impl BucketDocuments {
     /// Returns a document with all its metadata. May block.
     ///
     /// # Errors
-    /// As for [`Documents::call`]; [`KvError::Elsewhere`] if another node serves it.
+    /// As for [`Documents::call`]; [`KvError::NotMyVbucket`] if another node serves it.
     pub fn document(
         &self,
         keyspace: &str,
@@ -320,7 +320,7 @@ impl Call<'_> {
             let (reply, ticket) = match level {
                 None => {
                     let applied = bucket.apply(self.vbid, &self.key, command, now);
-                    (applied.ok_or(KvError::Elsewhere)?.0, None)
+                    (applied.ok_or(KvError::NotMyVbucket)?.0, None)
                 }
                 Some(level) => {
                     let in_time_ns = now.monotonic_ns + DURABLE_TIMEOUT.as_nanos() as u64;
@@ -334,7 +334,7 @@ impl Call<'_> {
                         now,
                         &self.waiter,
                     );
-                    let (reply, ticket, ..) = prepared.ok_or(KvError::Elsewhere)?;
+                    let (reply, ticket, ..) = prepared.ok_or(KvError::NotMyVbucket)?;
                     bucket.wake_listeners();
                     (reply, ticket)
                 }
@@ -349,7 +349,7 @@ impl Call<'_> {
                 (Ok(reply), None) => return Ok(reply),
                 (Err(Refusal::NotResident), _) => {
                     let ticket = bucket.fetch_later(self.vbid, &self.key, &self.waiter);
-                    if !self.wait(&*ticket.ok_or(KvError::Elsewhere)?)? {
+                    if !self.wait(&*ticket.ok_or(KvError::NotMyVbucket)?)? {
                         return Err(KvError::Temporary("the document cannot be read".into()));
                     }
                 }
@@ -372,7 +372,7 @@ fn error(refusal: &Refusal) -> KvError {
         Refusal::Locked => KvError::Locked,
         Refusal::TooBig => KvError::TooLarge,
         Refusal::NotANumber => KvError::Invalid("the document is not a number".into()),
-        Refusal::NotActive | Refusal::NoLease => KvError::Elsewhere,
+        Refusal::NotActive | Refusal::NoLease => KvError::NotMyVbucket,
         Refusal::Subdoc { failure, .. } => KvError::Path(path_failure(*failure)),
         other => KvError::Temporary(format!("the vBucket does not take it: {other:?}")),
     }
@@ -436,13 +436,13 @@ impl Documents for BucketDocuments {
         let signal = Signal::default();
         let waiter: Arc<dyn Waiter> = Arc::new(Wake(signal.clone()));
         let deadline_ns = self.platform.now().monotonic_ns + SETTLE_TIMEOUT.as_nanos() as u64;
-        let mut is_elsewhere = false;
+        let mut any_moved = false;
         for (at, (bucket, seqno)) in &written {
             let vbid = at.1;
             // Another node serves the vBucket now, and stores the write.
             let has_moved = || !bucket.is_closed() && bucket.served(vbid).is_none();
             if has_moved() {
-                is_elsewhere = true;
+                any_moved = true;
                 continue;
             }
             let ticket = bucket.when_persisted(vbid, *seqno, &waiter);
@@ -454,7 +454,7 @@ impl Documents for BucketDocuments {
                 signal.wait_at_most(Duration::from_nanos(left));
             }
             if ticket.outcome() == Some(&false) && has_moved() {
-                is_elsewhere = true;
+                any_moved = true;
                 continue;
             }
             // Later writes by a reader remain for the next call.
@@ -463,7 +463,7 @@ impl Documents for BucketDocuments {
                 written.remove(at);
             }
         }
-        if is_elsewhere { Err(KvError::Elsewhere) } else { Ok(()) }
+        if any_moved { Err(KvError::NotMyVbucket) } else { Ok(()) }
     }
 }
 

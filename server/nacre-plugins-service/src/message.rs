@@ -87,18 +87,18 @@ impl PeerMessage for PluginMessage {
     fn answer(self, node: &Arc<Node>, left: Duration) -> Result<PluginReply, NoReply> {
         match self {
             PluginMessage::Document { bucket, path, key, call } => {
-                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                let bucket = node.bucket(&bucket).ok_or(NoReply::NotOwner)?;
                 let documents = BucketDocuments::new(node, &bucket);
                 match documents.call(&path, &key, &call, left) {
-                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    Err(KvError::NotMyVbucket) => Err(NoReply::NotOwner),
                     outcome => Ok(PluginReply::Document(outcome, documents.written())),
                 }
             }
             PluginMessage::Read(bucket, path, id) => {
-                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                let bucket = node.bucket(&bucket).ok_or(NoReply::NotOwner)?;
                 let documents = BucketDocuments::new(node, &bucket);
                 match documents.document(&path, id.as_bytes(), left) {
-                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    Err(KvError::NotMyVbucket) => Err(NoReply::NotOwner),
                     found => Ok(PluginReply::Read(
                         found.map(|(_, document)| SentDocument::from(&document)),
                     )),
@@ -157,14 +157,14 @@ fn has_stored(
     bucket: &str,
     seqnos: &[(Vbid, Seqno)],
 ) -> Result<PluginReply, NoReply> {
-    let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+    let bucket = node.bucket(bucket).ok_or(NoReply::NotOwner)?;
     if !bucket.serves(&seqnos.iter().map(|(vbid, _)| *vbid).collect(), node.now()) {
-        return Err(NoReply::Elsewhere);
+        return Err(NoReply::NotOwner);
     }
     let documents = BucketDocuments::new(node, &bucket);
     documents.has_written(seqnos);
     match documents.settle() {
-        Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+        Err(KvError::NotMyVbucket) => Err(NoReply::NotOwner),
         outcome => Ok(PluginReply::Stored(outcome.is_ok())),
     }
 }

@@ -49,7 +49,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// Other nodes serve some of the vBuckets.
-    Elsewhere,
+    NotOwner,
     /// Not possible yet, for this reason; the same request may succeed later.
     NotYet(String),
     /// Not possible within the patience.
@@ -135,7 +135,7 @@ impl Deployment {
         let begun_ns = node.now().monotonic_ns;
         let serves = || match self.bucket.serves(vbids, node.now()) {
             true => Ok(()),
-            false => Err(Missing::Elsewhere),
+            false => Err(Missing::NotOwner),
         };
         loop {
             serves()?;
@@ -272,7 +272,7 @@ pub(crate) fn answer_part(
 /// wait.
 ///
 /// # Errors
-/// [`Missing`], except [`Missing::Elsewhere`].
+/// [`Missing`], except [`Missing::NotOwner`].
 pub fn request(
     node: &Arc<Node>,
     name: &str,
@@ -337,7 +337,7 @@ fn request_to(
         }
         match given {
             // vBuckets have just moved.
-            Err(Missing::Elsewhere) => {}
+            Err(Missing::NotOwner) => {}
             given => {
                 let mut given = only(given?)?;
                 if take(&mut given.headers, FRESH).is_some() {
@@ -712,7 +712,7 @@ impl Spread {
 impl From<Missing> for NoReply {
     fn from(missing: Missing) -> NoReply {
         match missing {
-            Missing::Elsewhere => NoReply::Elsewhere,
+            Missing::NotOwner => NoReply::NotOwner,
             Missing::NotYet(_) | Missing::Late => NoReply::NotYet(missing.to_string()),
             Missing::Stopped(reason) | Missing::Failed(reason) | Missing::TimedOut(reason) => {
                 NoReply::internal(reason)
@@ -725,7 +725,7 @@ impl From<Missing> for NoReply {
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Missing::Elsewhere => f.write_str("other nodes serve some of the vBuckets"),
+            Missing::NotOwner => f.write_str("other nodes serve some of the vBuckets"),
             Missing::NotYet(reason)
             | Missing::TimedOut(reason)
             | Missing::Stopped(reason)

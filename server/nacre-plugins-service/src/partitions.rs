@@ -292,7 +292,7 @@ impl Deployment {
     /// Returns the index if it has all of a partition, and reflects the wanted end of each vBucket.
     ///
     /// # Errors
-    /// [`Missing`]: `Elsewhere` if this node does not have the partition.
+    /// [`Missing`]: `NotOwner` if this node does not have the partition.
     pub fn partition(
         &self,
         partition: u16,
@@ -301,7 +301,7 @@ impl Deployment {
     ) -> Result<IndexSnapshot, Missing> {
         let held = self.spec.share().map(|share| &share.held);
         if !held.is_some_and(|held| held.contains(&partition)) {
-            return Err(Missing::Elsewhere);
+            return Err(Missing::NotOwner);
         }
         let node = self.node.upgrade().ok_or(Missing::NotYet("the node ends".into()))?;
         let begun_ns = node.now().monotonic_ns;

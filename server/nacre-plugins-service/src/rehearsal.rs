@@ -172,7 +172,7 @@ fn by_ids(
             return (id.clone(), Err("the documents before it are too large: ask again".into()));
         }
         let found = match documents.document(&keyspace, id.as_bytes(), PATIENCE) {
-            Err(KvError::Elsewhere) => ask_owner(node, &bucket.name, &keyspace, id),
+            Err(KvError::NotMyVbucket) => ask_owner(node, &bucket.name, &keyspace, id),
             found => found,
         };
         bytes += found.as_ref().map_or(0, |(_, document)| document.memory_bytes());
@@ -190,7 +190,7 @@ fn ask_owner(
     id: &str,
 ) -> Result<(Vbid, Document), KvError> {
     let failed = |reason: &str| KvError::Temporary(reason.into());
-    let vbid = node.owners(bucket).ok_or(KvError::Elsewhere)?.vbid_of(id.as_bytes());
+    let vbid = node.owners(bucket).ok_or(KvError::NotMyVbucket)?.vbid_of(id.as_bytes());
     let message = PluginMessage::Read(bucket.into(), keyspace.into(), id.into());
     match node.ask_about(bucket, vbid, &message, PATIENCE).map_err(KvError::Temporary)? {
         Ok(PluginReply::Read(found)) => {

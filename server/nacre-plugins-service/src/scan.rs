@@ -50,7 +50,7 @@ pub(crate) fn answer_scan(
 /// Returns the next entries of an index over all nodes. Blocks: do not call it on a thread for which others wait.
 ///
 /// # Errors
-/// [`Missing`], except [`Missing::Elsewhere`].
+/// [`Missing`], except [`Missing::NotOwner`].
 pub fn scan(
     node: &Arc<Node>,
     name: &str,
@@ -112,7 +112,7 @@ fn page_of_all(
     if owners.only() == Some(node.id()) {
         match page_of(deployment, &owners.all(), scan, patience) {
             // vBuckets have just moved.
-            Err(Missing::Elsewhere) => {}
+            Err(Missing::NotOwner) => {}
             page => return page,
         }
     }

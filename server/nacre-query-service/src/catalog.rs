@@ -282,7 +282,7 @@ pub fn state_of(node: &Node, bucket: &str, index: &Index) -> &'static str {
         let deployment = node.plugins().index(bucket, index);
         deployment.is_some_and(|deployment| deployment.is_complete())
     };
-    let is_elsewhere = || match index.partitioning {
+    let is_only_on_other_nodes = || match index.partitioning {
         Some(_) => node.cluster().held_by(node.id(), index).is_empty(),
         None => !node.cluster().buckets.get(bucket).is_some_and(|bucket| {
             bucket.chains.iter().any(|chain| chain.active() == Some(node.id()))
@@ -291,7 +291,7 @@ pub fn state_of(node: &Node, bucket: &str, index: &Index) -> &'static str {
     match index.built {
         false => "deferred",
         // A query asks the nodes that have the index.
-        true if is_elsewhere() => "online",
+        true if is_only_on_other_nodes() => "online",
         true if is_complete() => "online",
         true => "building",
     }

@@ -125,9 +125,9 @@ impl PeerMessage for QueryMessage {
     fn answer(self, node: &Arc<Node>, left: Duration) -> Result<QueryReply, NoReply> {
         match self {
             QueryMessage::Step { bucket, path, key, step } => {
-                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                let bucket = node.bucket(&bucket).ok_or(NoReply::NotOwner)?;
                 match answer_step(node, &bucket, &path, &key, &step, left) {
-                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    Err(KvError::NotMyVbucket) => Err(NoReply::NotOwner),
                     outcome => Ok(QueryReply::Step(outcome)),
                 }
             }
@@ -147,7 +147,7 @@ impl PeerMessage for QueryMessage {
             QueryMessage::Ends(bucket, vbids) => {
                 let ends =
                     node.bucket(&bucket).and_then(|bucket| ends(&bucket, node.now(), &vbids));
-                ends.map(QueryReply::Ends).ok_or(NoReply::Elsewhere)
+                ends.map(QueryReply::Ends).ok_or(NoReply::NotOwner)
             }
             QueryMessage::Unbuilt => Ok(QueryReply::Unbuilt(own_unbuilt(node))),
             QueryMessage::Remote(request) => Ok(QueryReply::Remote(request.answer(node))),

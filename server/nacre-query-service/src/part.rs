@@ -50,7 +50,7 @@ impl Queries {
         call: CollectionCall,
         left: Duration,
     ) -> Outcome {
-        let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+        let bucket = node.bucket(bucket).ok_or(NoReply::NotOwner)?;
         let id = match bucket.manifest().resolve(path) {
             Ok(id) => id,
             Err(refusal) => {
@@ -99,7 +99,7 @@ impl Queries {
             return Ok(ids);
         }
         if !bucket.serves(&[vbid].into_iter().collect(), node.now()) {
-            return Err(NoReply::Elsewhere);
+            return Err(NoReply::NotOwner);
         }
         let documents = documents_of(bucket, vbid, *id, node.now())
             .map_err(|refused| failure(code::INTERNAL, format!("{refused:?}")))?;
@@ -121,7 +121,7 @@ impl Queries {
         part: &IndexPart,
         left: Duration,
     ) -> Outcome {
-        let bucket = node.bucket(&part.bucket).ok_or(NoReply::Elsewhere)?;
+        let bucket = node.bucket(&part.bucket).ok_or(NoReply::NotOwner)?;
         let snapshot = self.snapshot(node, part, left)?;
         Ok(page(&snapshot, part, bucket.vbucket_count()))
     }
@@ -157,7 +157,7 @@ impl Queries {
         };
         let deployment = node.plugins().index(&part.bucket, index.ok_or_else(missing)?);
         let not_ready = || match part.partition {
-            Some(_) => NoReply::Elsewhere,
+            Some(_) => NoReply::NotOwner,
             None => NoReply::NotYet("the index is not ready yet".into()),
         };
         let deployment = deployment.ok_or_else(not_ready)?;
@@ -167,7 +167,7 @@ impl Queries {
             None => deployment.read(&part.vbids, &wanted, left, |_| deployment.snapshot()),
         };
         let snapshot = read.map_err(|missing| match missing {
-            Missing::Elsewhere => NoReply::Elsewhere,
+            Missing::NotOwner => NoReply::NotOwner,
             Missing::NotYet(reason) => NoReply::NotYet(reason),
             Missing::Late => {
                 let message = "The index did not catch up before the request timed out";
@@ -190,7 +190,7 @@ impl Collection<'_> {
     fn serves(&self, vbids: &Vbids) -> Result<(), NoReply> {
         match self.bucket.serves(vbids, self.node.now()) {
             true => Ok(()),
-            false => Err(NoReply::Elsewhere),
+            false => Err(NoReply::NotOwner),
         }
     }
 
@@ -226,7 +226,7 @@ impl Collection<'_> {
                     Some(row)
                 }
                 Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
-                Err(KvError::Elsewhere) => return Err(NoReply::Elsewhere),
+                Err(KvError::NotMyVbucket) => return Err(NoReply::NotOwner),
                 Err(error) => return Err(dml(&error).into()),
             });
         }
@@ -248,7 +248,7 @@ impl Collection<'_> {
                     Some(text)
                 }
                 Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
-                Err(KvError::Elsewhere) => return Err(NoReply::Elsewhere),
+                Err(KvError::NotMyVbucket) => return Err(NoReply::NotOwner),
                 Err(error) => return Err(dml(&error).into()),
             });
         }
@@ -308,7 +308,7 @@ impl Collection<'_> {
         };
         let outcome = |mutation| match one(mutation) {
             Ok(cas) => Some(Ok(cas.0)),
-            Err(KvError::Elsewhere) => None,
+            Err(KvError::NotMyVbucket) => None,
             Err(KvError::Exists) => Some(Err(RowRefusal::Exists)),
             Err(KvError::NotFound) => Some(Err(RowRefusal::NotFound)),
             Err(KvError::CasMismatch) => Some(Err(RowRefusal::CasMismatch)),
@@ -316,7 +316,7 @@ impl Collection<'_> {
         };
         let outcomes: Vec<_> = mutations.into_iter().map(outcome).collect();
         match !outcomes.is_empty() && outcomes.iter().all(Option::is_none) {
-            true => Err(NoReply::Elsewhere),
+            true => Err(NoReply::NotOwner),
             false => Ok(QueryReply::Mutated(outcomes)),
         }
     }

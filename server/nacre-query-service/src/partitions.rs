@@ -124,7 +124,7 @@ impl Source<'_> {
             for (part, answer) in replies.into_iter().chain(there) {
                 match answer {
                     Ok(Err(NoReply::NotYet(_))) => is_built = false,
-                    Ok(Err(NoReply::Elsewhere)) | Err(_) => {}
+                    Ok(Err(NoReply::NotOwner)) | Err(_) => {}
                     Ok(Err(NoReply::Failed(failure))) => answers[part] = Some(Err(failure)),
                     Ok(Ok(reply)) => answers[part] = Some(Ok(reply)),
                 }

@@ -227,7 +227,7 @@ pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCod
             let reply = error_reply(StatusCode::SERVICE_UNAVAILABLE, "no_memory", reason);
             return try_again(reply);
         }
-        Missing::Elsewhere | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
+        Missing::NotOwner | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
         Missing::Stopped(_) => (stopped, failure),
         Missing::Late | Missing::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
         Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, failure),

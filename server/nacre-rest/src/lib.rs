@@ -553,9 +553,9 @@ async fn answer_client(
 /// Returns the browser session of a request that does not name its user in another way.
 fn session(door: &Door, shown: &Shown, head: &Parts) -> Option<BrowserSession> {
     // A page of another site sends its login itself, and has no session.
-    let is_elsewhere = head.extensions.get::<Allowed>().is_some();
+    let is_cross_origin = head.extensions.get::<Allowed>().is_some();
     let names_user =
-        head.headers.contains_key(AUTHORIZATION) || shown.user.is_some() || is_elsewhere;
+        head.headers.contains_key(AUTHORIZATION) || shown.user.is_some() || is_cross_origin;
     let counts = door.service == Service::Management && !names_user && shown.key.is_none();
     counts.then(|| console::session_of(&door.node, head)).flatten()
 }

@@ -21,8 +21,8 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 fn is_in_cluster(cluster: &Cluster, host: &str) -> bool {
     cluster.nodes.values().any(|member| {
         let own = member.endpoints.host.as_deref();
-        let elsewhere = member.alternate.as_ref().map(|alternate| alternate.host.as_str());
-        own.into_iter().chain(elsewhere).any(|name| normal(name) == host)
+        let alternate = member.alternate.as_ref().map(|alternate| alternate.host.as_str());
+        own.into_iter().chain(alternate).any(|name| normal(name) == host)
     })
 }
 

@@ -423,7 +423,7 @@ impl From<KvError> for Answer {
             KvError::CasMismatch => "cas-mismatch",
             KvError::TooLarge => "too-large",
             KvError::Locked => "locked",
-            KvError::Temporary(_) | KvError::Elsewhere => "temporary",
+            KvError::Temporary(_) | KvError::NotMyVbucket => "temporary",
             KvError::Denied(_) => "denied",
             KvError::Invalid(_) => "invalid",
             KvError::Path(_) => "path",

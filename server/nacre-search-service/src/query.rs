@@ -310,7 +310,7 @@ fn unanswered(
             });
             Failure::new(412, status.to_string())
         }
-        Missing::Late | Missing::Elsewhere | Missing::TimedOut(_) => {
+        Missing::Late | Missing::NotOwner | Missing::TimedOut(_) => {
             Failure::new(504, "query request timeout")
         }
         Missing::NotYet(reason) => {

@@ -76,7 +76,7 @@ impl PeerMessage for XdcrMessage {
 /// Writes a document of a conflict log. Its key is unique.
 fn write(node: &Arc<Node>, vbid: Vbid, document: &LogDocument) -> Result<(), NoReply> {
     let LogDocument { bucket, collection, key, datatype, value } = document;
-    let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+    let bucket = node.bucket(bucket).ok_or(NoReply::NotOwner)?;
     let manifest = bucket.manifest();
     let found = manifest.resolve(collection);
     let id = found.map_err(|refusal| NoReply::internal(refusal.to_string()))?;
@@ -108,13 +108,13 @@ fn write(node: &Arc<Node>, vbid: Vbid, document: &LogDocument) -> Result<(), NoR
     };
     let key = DocKey::new(id, key.as_bytes());
     let applied = bucket.apply(vbid, key.prefixed(), &command, now);
-    let (outcome, wrote, _) = applied.ok_or(NoReply::Elsewhere)?;
+    let (outcome, wrote, _) = applied.ok_or(NoReply::NotOwner)?;
     if wrote {
         bucket.wake_listeners();
     }
     match outcome {
         Ok(_) => Ok(()),
-        Err(Refusal::NotActive) => Err(NoReply::Elsewhere),
+        Err(Refusal::NotActive) => Err(NoReply::NotOwner),
         Err(refusal @ Refusal::NoLease) => {
             Err(NoReply::NotYet(format!("a record cannot be stored now: {refusal:?}")))
         }

@@ -57,7 +57,7 @@ pub trait PeerMessage: Serialize + DeserializeOwned {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoReply {
     /// The node does not serve all of the vBuckets, or stopped serving them while it answered.
-    Elsewhere,
+    NotOwner,
     /// The same message may succeed later. The text is the reason, for people.
     NotYet(String),
     /// The message cannot be answered.

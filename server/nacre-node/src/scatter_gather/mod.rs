@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A reply covers exactly the vBuckets of the message. A node that does not serve all of them, or stopped serving them
-//! while it answered, refuses ([`NoReply::Elsewhere`]), and their present nodes are asked. Each vBucket therefore
+//! while it answered, refuses ([`NoReply::NotOwner`]), and their present nodes are asked. Each vBucket therefore
 //! counts once, even while it moves.
 
 mod message;
@@ -217,7 +217,7 @@ impl Node {
             pending.sort_by_key(|(.., asked)| matches!(asked, Pending::There(_)));
             for (request, vbids, writes, asked) in pending {
                 let reply = match self.finish(asked, left) {
-                    Ok(Err(NoReply::Elsewhere)) => {
+                    Ok(Err(NoReply::NotOwner)) => {
                         "some vBuckets are being moved".clone_into(&mut reason);
                         continue;
                     }

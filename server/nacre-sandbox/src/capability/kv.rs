@@ -86,7 +86,7 @@ pub enum KvError {
     Temporary(String),
     /// Another node serves the document. An embedder with several nodes forwards the call there.
     #[error("another node serves the document")]
-    Elsewhere,
+    NotMyVbucket,
     /// The keyspace does not exist, or is not granted to this deployment.
     #[error("{0}")]
     Denied(String),
@@ -392,7 +392,7 @@ impl From<KvError> for abi::Error {
             KvError::CasMismatch => abi::Error::CasMismatch,
             KvError::TooLarge => abi::Error::TooLarge,
             KvError::Locked => abi::Error::Locked,
-            error @ KvError::Elsewhere => abi::Error::Temporary(error.to_string()),
+            error @ KvError::NotMyVbucket => abi::Error::Temporary(error.to_string()),
             KvError::Temporary(why) => abi::Error::Temporary(why),
             KvError::Denied(why) => abi::Error::Denied(why),
             KvError::Invalid(why) => abi::Error::Invalid(why),
