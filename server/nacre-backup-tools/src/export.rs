@@ -47,10 +47,10 @@ pub struct Export {
     /// Bucket
     #[arg(long)]
     bucket: String,
-    /// Collection, as scope.name; more than one, or all of them without the option
+    /// Collection, as scope.name; repeatable (default: all collections)
     #[arg(long)]
     collection: Vec<String>,
-    /// The file; - is standard output. A name that ends with .gz is compressed
+    /// Output file; - is standard output. A file whose name ends with .gz is compressed
     #[arg(short, long, default_value = "-")]
     output: PathBuf,
     /// Include keys, metadata and extended attributes, so that nothing is lost
@@ -65,12 +65,13 @@ pub struct Export {
     /// Add the name of the collection to the document, under this name
     #[arg(long, value_name = "NAME")]
     collection_field: Option<String>,
-    /// Columns of CSV and Parquet, separated by commas: members of documents, and the names of --include-key, --scope-field and
-    /// --collection-field. Those of Parquet may have a type, as in price:double: text, integer, double or boolean (default: text). Without
-    /// the option, Parquet has key, scope, collection and document
+    /// Columns of CSV and Parquet, separated by commas: fields of documents, and the names given by
+    /// --include-key, --scope-field and --collection-field. Columns of Parquet may have a type, as
+    /// in price:double: text, integer, double or boolean (default: text). Without this option,
+    /// Parquet files have the columns key, scope, collection and document
     #[arg(long, value_delimiter = ',')]
     fields: Vec<String>,
-    /// Streams at a time
+    /// Number of parallel streams
     #[arg(long, default_value_t = 4)]
     threads: usize,
     /// Show no progress

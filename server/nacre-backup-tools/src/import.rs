@@ -44,7 +44,8 @@ pub enum Format {
 pub struct Import {
     /// Format of the file
     format: Format,
-    /// The file; JSON and CSV may be compressed with gzip, and - is standard input for them
+    /// File to load; - reads JSON or CSV from standard input. JSON and CSV files may be compressed
+    /// with gzip
     file: PathBuf,
     #[command(flatten)]
     server: Server,
@@ -54,14 +55,16 @@ pub struct Import {
     /// Collection, as scope.name
     #[arg(short = 'C', long, env = "NACRE_COLLECTION", default_value = "_default._default")]
     collection: String,
-    /// Pattern of keys: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the
-    /// number of the row in the file
+    /// Pattern of document keys: %field% inserts the value of a field, #UUID# a random UUID,
+    /// #MONO_INCR# the number of the row in the file
     #[arg(long, alias = "generate-key")]
     key: Option<String>,
-    /// Read lines of `nacre export --with-meta`: keys, metadata and extended attributes come from them, and newer documents stay
+    /// Read the output of `nacre export --with-meta`, including keys, metadata and extended
+    /// attributes; newer documents in the bucket are kept
     #[arg(long, conflicts_with_all = ["key", "insert_only", "infer_types", "collection"])]
     with_meta: bool,
-    /// Field of each row that has the document as JSON text, as in files of `nacre export parquet`: --document-field document
+    /// Field of each row that contains the document as JSON text: `document` in files of `nacre
+    /// export parquet`
     #[arg(long, value_name = "FIELD", conflicts_with = "with_meta")]
     document_field: Option<String>,
     /// Keep documents that already exist

@@ -268,7 +268,7 @@ enum CollectionAction {
         #[command(flatten)]
         format: Format,
     },
-    /// Create a collection, and its scope if need be
+    /// Create a collection, and its scope if it does not exist
     Create {
         /// Name, as scope.collection; without a scope it is in _default
         name: String,

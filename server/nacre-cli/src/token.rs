@@ -23,7 +23,7 @@ pub struct Options {
 enum Action {
     /// Create a token for yourself and print it; it is shown only once
     Create {
-        /// Name for people, such as the program that gets the token
+        /// Name of the token, such as the program that uses it
         name: String,
         /// Roles that bound the token, as data_reader[bucket:scope:collection], separated by commas (default: all rights that you have)
         #[arg(long, value_delimiter = ',', value_name = "ROLES")]

@@ -39,9 +39,9 @@ enum Action {
     Bench(bench::Bench),
     /// Show the manifest of a package and the rights that it requests
     Inspect(inspect::Inspect),
-    /// Upload a package and deploy it, or upgrade what is deployed
+    /// Upload a package and deploy it, or upgrade its deployment
     Deploy(remote::Deploy),
-    /// Show what is deployed, views and indexes included
+    /// Show the deployments, including views and indexes
     List(remote::All),
     /// Show which packages the cluster has, or remove one
     Packages(remote::Packages),

@@ -19,32 +19,34 @@ pub(super) struct Create {
     place: Place,
     #[command(flatten)]
     server: Server,
-    /// Bucket; more than one, or all of them without the option
+    /// Bucket; repeatable (default: all buckets)
     #[arg(long)]
     bucket: Vec<String>,
-    /// Take everything, not only what has changed since the last backup
+    /// Back up everything, not only the changes since the last backup
     #[arg(long)]
     full: bool,
-    /// Take every version that buckets keep (historyRetentionSeconds), so that `nacre restore --at` can go back to any moment
+    /// Include every version that the buckets keep (historyRetentionSeconds), so that `nacre restore --at` can restore any point in
+    /// time
     #[arg(long)]
     history: bool,
-    /// Take users and groups, too, with the keys of their passwords: give the repository a passphrase. Only an administrator can
+    /// Include users and groups, with the hashes of their passwords: encrypt the repository with a passphrase. Only administrators may
+    /// do this
     #[arg(long)]
     with_users: bool,
-    /// Continue the backup that was interrupted last
+    /// Continue the most recent interrupted backup
     #[arg(long, conflicts_with_all = ["discard", "full"])]
     resume: bool,
-    /// Remove backups that were interrupted
+    /// Remove interrupted backups, then begin a new one
     #[arg(long)]
     discard: bool,
-    /// Let nodes with the service backup write what they serve themselves: the id of their repository, which is REPOSITORY and has no
-    /// passphrase. What they cannot write is streamed as without the option
+    /// Let the nodes with the backup service write their own vBuckets. ID names the repository in that service; it must be the same as
+    /// REPOSITORY, without a passphrase. vBuckets that the nodes cannot write are streamed through this command
     #[arg(long, value_name = "ID", conflicts_with = "passphrase_file")]
     by_nodes: Option<String>,
-    /// Megabytes of documents that are read in a second at most, by the command and by each node that writes itself
+    /// Maximum megabytes of documents read per second, by this command and by each node that writes its own vBuckets
     #[arg(long, value_name = "MB")]
     limit_mb: Option<u32>,
-    /// Streams at a time
+    /// Number of parallel streams
     #[arg(long, default_value_t = 4)]
     threads: usize,
     /// Show no progress

@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 20;
 pub(super) struct Diff {
     #[command(flatten)]
     place: Place,
-    /// Backup: its id, the beginning of that, or latest
+    /// Backup: its ID, the beginning of its ID, or latest
     #[arg(default_value = "latest")]
     backup: String,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub(super) struct Diff {
     /// Bucket of the backup
     #[arg(long)]
     bucket: String,
-    /// Bucket of the cluster, if it has another name
+    /// Bucket of the cluster (default: the name of the bucket in the backup)
     #[arg(long)]
     with: Option<String>,
 }

@@ -28,7 +28,7 @@ pub(super) struct List {
 pub(super) struct Show {
     #[command(flatten)]
     place: Place,
-    /// Backup: its id, the beginning of that, or latest
+    /// Backup: its ID, the beginning of its ID, or latest
     #[arg(default_value = "latest")]
     backup: String,
     /// Show all backups, the oldest first, in JSON
@@ -43,14 +43,14 @@ pub(super) struct Show {
 pub(super) struct Verify {
     #[command(flatten)]
     place: Place,
-    /// Backup, which is checked with all that it continues
+    /// Backup: its ID, the beginning of its ID, or latest; the backups that it is based on are checked, too
     #[arg(default_value = "latest")]
     backup: String,
-    /// Read every byte, not only manifests and the lengths of objects
+    /// Read all data, not only manifests and the sizes of objects
     #[arg(long)]
     read_data: bool,
-    /// Also restore N documents of each bucket into memory and compare them with the archive; with a percentage, all documents of that
-    /// part of the vBuckets
+    /// Also restore N documents of each bucket into memory and compare them with the archive; PERCENT% restores all documents of that
+    /// share of the vBuckets
     #[arg(long, value_name = "N|PERCENT%")]
     restore_sample: Option<Sample>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Examine {
     place: Place,
     /// Key of the document
     key: String,
-    /// Collection, as bucket.scope.collection, or the default one of a bucket
+    /// Collection, as bucket.scope.collection; or a bucket, for its default collection
     #[arg(long = "in", value_name = "COLLECTION")]
     within: String,
 }
@@ -72,7 +72,7 @@ pub(super) struct Examine {
 pub(super) struct Remove {
     #[command(flatten)]
     place: Place,
-    /// Id of the backup
+    /// ID of the backup
     backup: String,
 }
 

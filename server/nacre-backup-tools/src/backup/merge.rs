@@ -13,16 +13,16 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 pub(super) struct Merge {
     #[command(flatten)]
     place: Place,
-    /// Newest backup to merge: its id, the beginning of that, or latest
+    /// Newest backup to merge: its ID, the beginning of its ID, or latest
     #[arg(default_value = "latest")]
     backup: String,
-    /// Oldest backup to merge (default: the full one): what comes before it is left, and the merged backup continues that
+    /// Oldest backup to merge (default: the full backup); earlier backups stay, and the merged backup is based on them
     #[arg(long, value_name = "BACKUP")]
     from: Option<String>,
-    /// Merge backups that were begun today or on the DAYS days before, in UTC
+    /// Merge the backups that began today or on the DAYS days before, in UTC
     #[arg(long, conflicts_with = "from")]
     days: Option<u64>,
-    /// Remove the merged backups, but for those that another one continues
+    /// Remove the merged backups, except those that another backup is based on
     #[arg(long)]
     remove: bool,
 }

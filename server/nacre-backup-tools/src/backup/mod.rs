@@ -61,12 +61,12 @@ pub struct Options {
 /// A repository of backups.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
-    /// Folder with the backups, or s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH in an object store
+    /// Repository of backups: a folder, or s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH in an object store
     repository: String,
-    /// File with the passphrase of an encrypted repository, in its first line
+    /// File whose first line is the passphrase of the encrypted repository
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// Seconds for which an object store is waited for that has answered and does not any more
+    /// Seconds to wait for an object store that responded before and no longer does
     #[arg(long, value_name = "SECONDS", env = "NACRE_STORE_TIMEOUT", default_value_t = 300)]
     store_timeout: u64,
 }
@@ -80,30 +80,30 @@ struct OnlyPlace {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
-    /// Back up a running cluster: what has changed since the last backup, or everything
+    /// Back up a running cluster: the changes since the last backup, or everything
     Create(create::Create),
     /// Take the vBuckets that one node serves, for a backup that another process completes
     #[command(hide = true)]
     Take(shares::Take),
     /// List backups
     List(inspect::List),
-    /// Show what is in a backup
+    /// Show the contents of a backup
     Show(inspect::Show),
     /// Check that a backup can be read
     Verify(inspect::Verify),
-    /// Show all versions of a document
+    /// Show all versions of a document in the backups
     Examine(inspect::Examine),
     /// Compare a backup with a running cluster
     Diff(diff::Diff),
-    /// Merge a backup and those that it continues into one
+    /// Merge a backup and the backups that it is based on into one
     Merge(merge::Merge),
-    /// Remove backups that no rule keeps and no other backup needs
+    /// Remove backups that no retention rule keeps and no other backup needs
     Prune(prune::Prune),
-    /// Remove one backup, or one that was interrupted
+    /// Remove one backup, complete or interrupted
     Remove(inspect::Remove),
-    /// Check that a folder or an object store does what backups rely on; what is written for that is removed
+    /// Check that a folder or an object store is suitable for backups; the files of the test are removed
     Check(OnlyPlace),
-    /// Release the locks of commands that were killed while they read backups; none may run meanwhile
+    /// Release locks that killed commands left in the repository; no other command may use it meanwhile
     Unlock(OnlyPlace),
 }
 

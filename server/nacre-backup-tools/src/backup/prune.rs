@@ -16,7 +16,7 @@ pub(super) struct Prune {
     place: Place,
     #[command(flatten)]
     retention: Retention,
-    /// Show what would be removed, and remove nothing
+    /// Show which backups would be removed, and remove none
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

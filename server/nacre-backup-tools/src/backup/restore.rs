@@ -33,52 +33,52 @@ enum Ttl {
 pub struct Restore {
     #[command(flatten)]
     place: Place,
-    /// Backup: its id, the beginning of that, or latest (default: latest; with --at the first one that was begun after that moment)
+    /// Backup: its ID, the beginning of its ID, or latest (default: latest; with --at, the first backup that began after that time)
     backup: Option<String>,
-    /// Go back to a moment of which a backup with --history has every version, as 2026-11-28T12:00:00Z, with up to nine digits of a
-    /// second. Newer documents that are there stay: restore into another bucket, or use --force
+    /// Restore the state at this time from a backup that was created with --history. The format is 2026-11-28T12:00:00Z, with up to
+    /// nine decimal places of a second. Newer documents in the bucket are kept: restore into another bucket, or use --force
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Timestamp>,
     #[command(flatten)]
     server: Server,
-    /// Bucket of the backup; more than one, or all of them without the option
+    /// Bucket of the backup; repeatable (default: all buckets)
     #[arg(long)]
     bucket: Vec<String>,
-    /// Put a bucket or a collection elsewhere: from=to, each as bucket or bucket.scope.collection
+    /// Restore a bucket or a collection under another name: from=to, each as bucket or bucket.scope.collection
     #[arg(long, value_name = "FROM=TO")]
     mapping: Vec<String>,
-    /// Create buckets that are missing, with the settings that they had
+    /// Create missing buckets, with the settings that they had
     #[arg(long)]
     create_buckets: bool,
-    /// Create design documents, indexes and functions that are missing, too; indexes are not built and functions not deployed, those
-    /// of search begin at once
+    /// Also create missing design documents, indexes and functions. Indexes are not built and functions not deployed; search indexes
+    /// begin to build at once
     #[arg(long)]
     definitions: bool,
-    /// Create users and groups that are missing, too, with the passwords that they had
+    /// Also create missing users and groups, with the passwords that they had
     #[arg(long)]
     users: bool,
-    /// Replace users and groups that are there, also those who administer the cluster
+    /// Replace existing users and groups, including administrators of the cluster
     #[arg(long, requires = "users")]
     overwrite_users: bool,
-    /// Replace documents that are there, also newer ones; without it the newer one stays
+    /// Replace existing documents even if they are newer (default: the newer version is kept)
     #[arg(long)]
     force: bool,
-    /// Restore tombstones of a full backup, too
+    /// Also restore the tombstones of a full backup
     #[arg(long)]
     tombstones: bool,
-    /// Expiry of documents
+    /// Expiry of restored documents
     #[arg(long, value_enum, default_value = "keep")]
     ttl: Ttl,
     /// Restore only documents for which this SQL++ condition holds, such as "type = 'order' AND META().id LIKE 'eu::%'"
     #[arg(long, value_name = "CONDITION", value_parser = filter::checked)]
     filter: Option<String>,
-    /// Leave out vBuckets that are damaged in the backup, and end with an error; without it nothing is restored after the first one
+    /// Skip vBuckets that are damaged in the backup, and exit with an error at the end (default: stop at the first one)
     #[arg(long)]
     skip_damaged: bool,
-    /// Count what would be restored, and write nothing
+    /// Count the documents that would be restored, and write none
     #[arg(long)]
     dry_run: bool,
-    /// vBuckets at a time
+    /// Number of vBuckets that are restored in parallel
     #[arg(long, default_value_t = 4)]
     threads: usize,
     /// Show no progress

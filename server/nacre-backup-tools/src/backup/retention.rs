@@ -33,7 +33,7 @@ pub(super) struct Retention {
     /// Keep the newest backup of each of the last N days with a backup, in UTC
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     keep_daily: u32,
-    /// Keep the newest backup of each of the last N weeks with a backup, from Monday on
+    /// Keep the newest backup of each of the last N weeks with a backup; weeks begin on Monday
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     keep_weekly: u32,
     /// Keep the newest backup of each of the last N months with a backup
@@ -42,7 +42,7 @@ pub(super) struct Retention {
     /// Keep the newest backup of each of the last N years with a backup
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     keep_yearly: u32,
-    /// Keep backups that began at most DURATION before the newest one: a number of h, d, w, mo or y, as 36h, 30d or 1y6mo
+    /// Keep backups that began at most DURATION before the newest one, such as 36h, 30d or 1y6mo (units: h, d, w, mo, y)
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     keep_within: Option<Span>,
 }

@@ -47,7 +47,7 @@ pub(super) struct Take {
     /// Megabytes of documents that are read in a second at most
     #[arg(long, value_name = "MB")]
     limit_mb: Option<u32>,
-    /// Streams at a time
+    /// Number of parallel streams
     #[arg(long, default_value_t = 4)]
     threads: usize,
 }

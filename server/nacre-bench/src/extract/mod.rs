@@ -51,7 +51,7 @@ pub struct Extract {
     /// Results, separated by commas: OVERALL.Throughput(ops/sec), READ.AverageLatency(us) (property ycsbResults)
     #[arg(short = 'r', long, value_delimiter = ',', value_name = "SECTION.METRIC")]
     ycsb_results: Vec<String>,
-    /// How the first line of a block begins (property blockStartMarker; default "YCSB Client ")
+    /// Beginning of the first line of a block (property blockStartMarker; default "YCSB Client ")
     #[arg(short = 'm', long, value_name = "TEXT")]
     block_start_marker: Option<String>,
     /// Characters of both files: utf-8, us-ascii, iso-8859-1, utf-16, utf-16be or utf-16le (property charset; default utf-8)

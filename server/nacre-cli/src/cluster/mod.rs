@@ -130,7 +130,8 @@ enum Action {
 /// Fingerprint by which the other node is recognised.
 #[derive(Args, Clone, Debug)]
 struct Key {
-    /// What `fingerprint` shows on the other node (default: accepted on first use)
+    /// Fingerprint of the other node, as `nacre cluster fingerprint` shows it there (default:
+    /// accepted on first use)
     #[arg(long)]
     fingerprint: Option<String>,
 }

@@ -32,7 +32,7 @@ enum Action {
         host: String,
         #[command(flatten)]
         login: Login,
-        /// How connections are secured
+        /// Security of the connections
         #[arg(long, value_enum, default_value_t = Security::None)]
         secure: Security,
         /// File with the authority of the other cluster, in PEM
@@ -48,10 +48,10 @@ enum Action {
     Create {
         /// Name of the other cluster, as `list` shows it
         link: String,
-        /// Bucket here
+        /// Source bucket, in this cluster
         #[arg(long)]
         from: String,
-        /// Bucket there (default: the one of the same name)
+        /// Target bucket, in the other cluster (default: the same name)
         #[arg(long)]
         to: Option<String>,
         #[command(flatten)]

@@ -54,7 +54,7 @@ enum Command {
     Doc(document::Options),
     /// Load documents from a file
     Import(import::Import),
-    /// Write documents of a running cluster into a file
+    /// Export documents from a running cluster to a file
     Export(export::Export),
     /// Load sample documents
     Sample(sample::Options),
@@ -72,7 +72,7 @@ enum Command {
     Index(index::Options),
     /// Define, start and stop functions that react to changes
     Function(function::Options),
-    /// Back up a running cluster, and look at backups
+    /// Back up a running cluster; inspect, merge and remove backups
     Backup(backup::Options),
     /// Restore a backup into a cluster
     Restore(backup::Restore),
