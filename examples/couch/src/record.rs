@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn a_record_reads_back_as_written() {
         let rev = |text| Rev::parse(text).unwrap();
         let mut record = Record::default();
         record.tree.merge_path(&[rev("2-b"), rev("1-a")], false);

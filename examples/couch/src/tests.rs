@@ -204,7 +204,7 @@ fn a_state_that_is_built_again_has_another_epoch_and_the_same_revisions() {
 }
 
 #[test]
-fn configurations_that_cannot_be_are_refused() {
+fn invalid_configurations_are_refused() {
     for config in [
         r#"{"database": "Upper"}"#,
         r#"{"database": ""}"#,

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_goes_by_the_version_before_or_else_by_its_id() {
+    fn a_deletion_is_filtered_by_its_previous_version_or_by_its_id() {
         let deletion = Event { kind: EventKind::Delete, body: b"", datatype: 0, ..EVENT };
         assert!(passes("total = 6", &deletion), "nobody knows");
         assert!(passes("META().id LIKE 'order%'", &deletion));

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_match_the_calendar() {
         assert_eq!(stamp(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(stamp(1_700_000_000_123_456), "2023-11-14T22:13:20.123Z");
         assert_eq!(stamp(1_709_164_800_000_000), "2024-02-29T00:00:00.000Z");

@@ -91,7 +91,7 @@ mod tests {
         }
 
         #[test]
-        fn a_string_that_is_not_json_ends_what_counts(text in "[a-c\u{80}-\u{fff}]{0,40}") {
+        fn nesting_after_an_invalid_string_is_not_counted(text in "[a-c\u{80}-\u{fff}]{0,40}") {
             let json = format!("[\"{text}\n\",[[]]]");
             prop_assert_eq!(depth(json.as_bytes()), 1);
         }

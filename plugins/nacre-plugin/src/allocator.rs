@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_whole_and_nobody_elses(
+        fn blocks_are_complete_and_disjoint(
             steps in prop::collection::vec((0u8..4, any::<prop::sample::Index>(), 1usize..3000, 0u32..6), 1..300)
         ) {
             let heap = allocator(usize::MAX);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn when_memory_has_run_out_that_is_said() {
+    fn exhausted_memory_is_reported() {
         let heap = allocator(0);
         // SAFETY: no memory is returned.
         unsafe {

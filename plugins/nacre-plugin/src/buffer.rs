@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_reads_as_if_nothing_waited(steps in prop::collection::vec(step(), 0..60)) {
+        fn reads_include_buffered_writes(steps in prop::collection::vec(step(), 0..60)) {
             let (mut plain, mut buffered) = (MemoryState::default(), Buffered::new(Counted::default()));
             for (at, step) in steps.into_iter().enumerate() {
                 match step {

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn values_order_as_the_rules_of_collation_say() {
+    fn values_are_ordered_by_the_collation_rules() {
         let ordered = [
             json!(null),
             json!(false),
@@ -317,12 +317,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_compare_as_the_values_do(a in any_value(), b in any_value()) {
+        fn bytes_compare_like_their_values(a in any_value(), b in any_value()) {
             prop_assert_eq!(encoded(&a).cmp(&encoded(&b)), compare(&a, &b));
         }
 
         #[test]
-        fn every_value_ends_itself(value in any_value(), tail in prop::collection::vec(any::<u8>(), 0..4)) {
+        fn every_encoded_value_is_self_delimiting(value in any_value(), tail in prop::collection::vec(any::<u8>(), 0..4)) {
             let mut bytes = encoded(&value);
             let length = bytes.len();
             bytes.extend(tail);

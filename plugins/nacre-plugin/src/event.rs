@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_example_is_read_as_it_says() {
+    fn the_worked_example_is_decoded_as_documented() {
         let buffer = example();
         let events = Events::decode(&buffer).unwrap();
         assert_eq!(events.now_us(), 1_700_000_000_000_000);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_example_with_a_version_before_is_read_as_it_says() {
+    fn the_worked_example_with_a_previous_version_is_decoded_as_documented() {
         let buffer = bytes_of(include_str!("../../wit/event-buffer-previous.example"));
         let events = Events::decode(&buffer).unwrap();
         let found: Vec<Event<'_>> = events.iter().collect();
@@ -410,7 +410,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lying_offsets_never_panic(changes in prop::collection::vec((0usize..177, any::<u8>()), 1..8)) {
+        fn invalid_offsets_never_panic(changes in prop::collection::vec((0usize..177, any::<u8>()), 1..8)) {
             let mut buffer = example();
             for (at, byte) in changes {
                 buffer[at] = byte;
@@ -421,7 +421,7 @@ mod tests {
         }
 
         #[test]
-        fn lying_offsets_of_versions_before_never_panic(
+        fn invalid_offsets_of_previous_versions_never_panic(
             changes in prop::collection::vec((0usize..216, any::<u8>()), 1..8),
         ) {
             let mut buffer = bytes_of(include_str!("../../wit/event-buffer-previous.example"));

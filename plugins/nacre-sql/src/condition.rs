@@ -142,7 +142,7 @@ mod tests {
 
     /// The result is the same if only some fields are read.
     #[test]
-    fn a_condition_holds_as_it_would_in_a_query() {
+    fn a_condition_evaluates_as_in_a_query() {
         for condition in [
             "type = 'order' AND total > 100",
             "ANY i IN items SATISFIES i.sku = 'b' END",

@@ -162,7 +162,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     #[test]
-    fn words_are_those_of_the_annex() {
+    fn words_follow_the_unicode_annex() {
         // Letters of several scripts, digits, characters that join or separate words, combining marks, and line ends.
         let characters: Vec<char> =
             "aZ09_'.,:;-\"!?()  \n\n\r\t\u{301}\u{308}\u{200d}\u{ad}éßłñ×÷ªαωςЖяё中のカ한ไ\u{2019}\u{b7}\u{a0}\u{2003}\u{5d0}\u{5f3}🙂🇩🇪½²"

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn units_begin_and_end_where_calendars_say() {
+    fn units_begin_and_end_by_the_calendar() {
         for (unit, moment, wanted) in [
             ("second", "2024-02-29T23:59:59.5Z", "2024-02-29T23:59:59Z 2024-03-01T00:00:00Z"),
             ("hour", "2024-02-29T23:59:59Z", "2024-02-29T23:00:00Z 2024-03-01T00:00:00Z"),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_at_the_ends_of_time_do_no_harm() {
+    fn times_at_the_ends_of_the_range_never_panic() {
         for unit in ["second", "week", "month", "year"].map(|name| Unit::parse(name).unwrap()) {
             for moment in [i64::MIN, i64::MIN + 1, 0, i64::MAX] {
                 let start = unit.start(moment);

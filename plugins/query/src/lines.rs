@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_counted_from_where_the_function_begins() {
+    fn lines_are_counted_from_the_start_of_the_function() {
         let code = "const one = 1;\nfunction other() { N1QL('x'); }\nfunction f(a = {}) {\n  \
             let b = N1QL('a'), c = N1QL('b');\n  for (const r of\n    N1QL (`c`)) {}\n}\nN1QL('after');";
         assert_eq!(of_queries(code, "f"), [2, 4]);

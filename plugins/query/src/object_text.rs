@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_in_the_order_in_which_they_were_written() {
+    fn members_keep_their_written_order() {
         assert_eq!(ObjectText::new().end(), "{}");
         let mut object = ObjectText::new();
         object.number("least", i64::MIN);

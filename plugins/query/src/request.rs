@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn durations_have_the_syntax_of_go() {
         for (text, ms) in [
             ("8000ms", 8000),
             ("1.5s", 1500),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_a_form_are_json_however_they_are_marked() {
+    fn arguments_of_a_form_are_json_with_either_prefix() {
         let request = Request::from_form(["statement=SELECT+1&$a=%22x%22&@b=true&$c=[1]"]).unwrap();
         let named = &request.settings.named;
         let expected =

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_not_believed() {
+    fn invalid_lengths_are_refused() {
         for bytes in [&b""[..], b"\x80", b"\x02a", &[0xff; 10], b"\xff\xff\xff\xff\x0f."] {
             assert_eq!(Reader(bytes).bytes(), None, "{bytes:?}");
         }

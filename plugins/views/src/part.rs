@@ -305,7 +305,7 @@ mod tests {
         \x02";
 
     #[test]
-    fn the_example_of_the_format_is_true() {
+    fn the_example_of_the_format_is_correct() {
         let group = Group {
             name: b"\x10",
             first: b"\x10.",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_part_that_was_asked_for_is_read() {
+    fn only_the_requested_part_is_read() {
         let rest = |name: &[u8]| {
             let window = Window { skip: 0, limit: 9 };
             Rest { range: 0, name: name.into(), window, has_rows: true, failures: Vec::new() }

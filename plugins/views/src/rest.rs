@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_format_is_true() {
+    fn the_example_of_the_format_is_correct() {
         assert_eq!(rest(Vec::new()).to_text(), "AQEABQEBEAA");
         assert_eq!(read("AQEABQEBEAA"), Ok(Some(rest(Vec::new()))));
         assert_eq!(Rest::of(&Request::default()), Ok(None));
     }
 
     #[test]
-    fn failures_are_carried_along_as_far_as_they_fit() {
+    fn failures_are_included_as_far_as_they_fit() {
         let failure = |reason: &str| Failure { from: "a".into(), reason: reason.into() };
         let few = rest(vec![failure("one"), failure("two")]);
         assert_eq!(read(&few.to_text()), Ok(Some(few)));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_process_clients_learn_why_and_try_again() {
+    fn a_missing_process_is_reported_with_a_reason_and_status_503() {
         let reply = unavailable("it is not installed");
         let text = String::from_utf8(reply.body).unwrap();
         assert_eq!(reply.status, 503);

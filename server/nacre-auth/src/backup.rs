@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_there_are_replaced_on_request_only() {
+    fn existing_records_are_replaced_on_request_only() {
         let backup = taken(&users());
         let mut changed = users();
         changed.put(User::new("ann", "other", vec![], [3; 32]));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_who_administers_everybody_brings_users_back() {
+    fn only_a_full_administrator_restores_users() {
         for (kind, expected) in [
             ("admin", Ok(())),
             ("security_admin", Err(Refused::Forbidden(Privilege::AdministerAdministrators))),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_is_refused_by_name() {
+    fn an_invalid_record_is_refused_by_name() {
         let error = |change: &dyn Fn(&mut Value)| {
             let mut backup = taken(&users());
             change(&mut backup);

@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_roles_say_why() {
+    fn invalid_roles_are_refused_with_a_reason() {
         let error = |text: &str| text.parse::<Role>().unwrap_err().to_string();
         insta::assert_snapshot!(
             ["king", "", "[]", "admin[x]", "data_reader", "data_reader[]", "views_admin[a:b]", "data_reader[a", "data_reader[a::c]", "data_reader[*:s]"]
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_covers_what_lies_within_its_names() {
+    fn a_role_covers_the_keyspaces_within_its_names() {
         let table = [
             ("data_reader[b]", "b", true),
             ("data_reader[b]", "b.s.c", true),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_was_changed_anywhere_is_no_token() {
+    fn an_altered_token_is_invalid() {
         let users = users(7);
         let token = users.sign(&session(&users));
         for at in 0..token.len() {

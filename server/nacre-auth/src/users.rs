@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_password_makes_the_old_one_forgotten() {
+    fn a_changed_password_replaces_the_old_one() {
         let mut users = users();
         assert!(users.verify("ann", "secret").is_some());
         let mut ann = users.get("ann").unwrap().clone();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_the_roles_of_the_groups_for_as_long_as_they_are_there() {
+    fn a_user_has_the_roles_of_groups_until_these_are_deleted() {
         let mut users = Users::new([7; 32]);
         let group = |role: &str| Group {
             name: "readers".into(),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_nodes_may_do_everything_and_are_in_no_list() {
+    fn other_nodes_have_all_rights_and_are_not_listed() {
         let mut users = users();
         assert!(users.verify(INTERNAL, "").is_none());
         users.set_internal("", [3; SALT_BYTES]);
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_credentials_are_steady_and_look_alike() {
+    fn decoy_credentials_are_stable_and_indistinguishable() {
         let users = users();
         let (known, unknown) = (users.credentials("ann"), users.credentials("bob"));
         assert_eq!(unknown, users.credentials("bob"));
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_end_with_what_they_are_on() {
+    fn roles_end_with_their_bucket_or_collection() {
         let roles = [
             "admin",
             "data_reader[a]",

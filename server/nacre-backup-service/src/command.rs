@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_wanted_is_ended() {
+    fn an_unwanted_process_is_stopped() {
         let mut child = std::process::Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let ended = attend(&mut child, |_| true);
         assert!(ended.unwrap_err().contains("stopped"));

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_merge_names_what_it_was_made_of() {
+    fn a_merge_lists_its_sources() {
         let backup = json!({
             "id": "01J", "kind": "increment", "state": "complete", "bytes": 7, "merged": ["01G", "01H"],
             "buckets": [{"name": "b", "uuid": "u", "documents": 3, "deletions": 1, "collections": []}],

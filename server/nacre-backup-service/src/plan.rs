@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_that_say_too_little_or_too_much_are_refused() {
+    fn incomplete_or_contradictory_plans_are_refused() {
         assert_eq!(checked(|_| {}), Ok(()));
         for (words, refused) in [
             ("1 to 14 tasks", checked(|plan| plan["tasks"] = json!([]))),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_plans_are_plans() {
+    fn the_built_in_plans_are_valid() {
         for plan in built_in() {
             assert_eq!(plan.check(), Ok(()), "{}", plan.name);
             assert!(plan.is_default && check_changeable(&plan.name).is_err());

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_runs_has_not_ended() {
+    fn a_running_task_has_not_ended() {
         let mut repository = repository();
         repository.running = Some(run("a", 10));
         let shown = repository.to_json();

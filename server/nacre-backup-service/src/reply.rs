@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_none_is_refused() {
+    fn an_invalid_body_is_refused() {
         let read = |text: &str| {
             let request = HttpRequest { body: text.into(), ..HttpRequest::default() };
             body::<std::collections::BTreeMap<String, u32>>(&request)

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_as_asked_is_refused() {
+    fn unsupported_options_of_a_restore_are_refused() {
         for (words, text) in [
             ("filter_keys is not supported", r#"{"filter_keys":"^a"}"#),
             ("exclude_data is not supported", r#"{"exclude_data":"a"}"#),

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_of_requests_have_places_that_come_free() {
+    fn the_number_of_concurrent_commands_is_limited() {
         let runner = Runner::default();
         let held: Vec<_> = (0..COMMANDS_MAX).map(|_| runner.enter().unwrap()).collect();
         assert!(runner.enter().is_none());

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_run_may_be_at_once() {
+    fn the_first_run_can_be_immediate() {
         let text = r#"{"frequency":1,"period":"DAYS","time":"22:00","start_now":true}"#;
         let schedule: Schedule = serde_json::from_str(text).unwrap();
         assert_eq!(schedule.first_ms(12_345), 12_345);

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_have_their_ranges() {
+    fn settings_out_of_range_are_refused() {
         let read = |text: &str| {
             let wanted: Wanted = serde_json::from_str(text).unwrap();
             merged(Config::default(), &wanted)

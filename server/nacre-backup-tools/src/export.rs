@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_the_document_with_what_is_asked_for_in_it() {
+    fn a_line_is_the_document_with_the_requested_fields() {
         let of = |arguments: &str, value: &str| shown(arguments, 1, value.as_bytes());
         assert_eq!(of("json", "{\"a\": 1}").unwrap(), "{\"a\": 1}\n");
         assert_eq!(of("json", "{\n\"a\":\r\n1}").unwrap(), "{\"a\":1}\n");
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_do_not_go_together_are_refused() {
+    fn incompatible_options_are_refused() {
         for (words, arguments) in [
             ("--fields is missing", "csv"),
             ("--fields is missing", "csv --with-meta"),

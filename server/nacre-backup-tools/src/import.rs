@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_an_array_or_documents_one_after_the_other() {
+    fn json_is_an_array_or_concatenated_documents() {
         let two = vec![Ok("{\"a\":1}".to_owned()), Ok("{\"a\":2}".to_owned())];
         assert_eq!(rows("[{\"a\":1},{\"a\":2}]").unwrap(), two);
         assert_eq!(rows("\n{\"a\":1}\n\n{\"a\":2}").unwrap(), two);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_read_until_no_more_rows_are_wanted() {
+    fn an_array_is_read_up_to_the_limit_of_rows() {
         let mut count = 0;
         let mut text = "[1, 2, 3, oops".as_bytes();
         let read = read_json("file", &mut text, &mut |_| {
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_have_the_usual_form() {
+    fn uuids_have_the_standard_form() {
         assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
         let key = || key_of("x_#UUID#", 1, "{}", 250).unwrap();
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_tells_what_was_there_before() {
+    fn the_summary_counts_existing_documents() {
         let told = |added, replaced, kept| summary(&Loaded { added, replaced, kept }, "b.s.c");
         assert_eq!(told(1, 0, 0), "imported 1 document into b.s.c");
         assert_eq!(told(2, 1, 0), "imported 3 documents into b.s.c, 1 in place of existing ones");

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_the_column() {
+    fn unsupported_columns_are_refused_by_name() {
         let interval =
             file("message m { optional fixed_len_byte_array(12) span (INTERVAL); }", |group| {
                 column::<parquet::data_type::FixedLenByteArrayType>(group, &[], (&[0], None))

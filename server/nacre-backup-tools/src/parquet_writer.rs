@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_read_as_they_were_written() {
+    fn rows_read_back_as_written() {
         let (groups, rows) = read_back(4);
         assert_eq!(groups, 1);
         insta::assert_snapshot!(rows.join("\n"), @r#"

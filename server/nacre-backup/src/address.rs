@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_store_says_how_one_is_named() {
+    fn an_invalid_address_is_refused_with_the_valid_forms() {
         let refused = |text| RemoteAddress::read(text).unwrap_err();
         assert_eq!(refused("s3:///shop"), "s3:///shop: name a bucket, as s3://BUCKET/PATH");
         assert_eq!(refused("az://"), "az://: name a container, as az://CONTAINER/PATH");

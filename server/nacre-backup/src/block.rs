@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_byte_goes_unnoticed() {
+    fn every_changed_byte_is_detected() {
         let bytes = block(&[record(4, b"a", b"{\"a\":1}")]);
         for at in 0..bytes.len() {
             for bit in 0..8 {
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange_to_be_looked_at(
+        fn arbitrary_bytes_never_panic_as_blocks(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             from in 0_usize..60,
         ) {

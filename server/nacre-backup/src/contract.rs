@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_replaces_objects_is_found_and_left_as_it_was() {
+    fn a_store_that_replaces_objects_is_detected_and_left_unchanged() {
         let store = Replacing(MemoryStore::default());
         let said = check_store(&store, id()).unwrap_err().to_string();
         assert!(said.contains("If-None-Match"), "{said}");

@@ -18,7 +18,7 @@ mod tests {
 
     /// Values that the workloads of the dissertation publish for their clients.
     #[test]
-    fn hashes_are_those_of_ycsb() {
+    fn hashes_match_ycsb() {
         let expected = [
             8_517_097_267_634_966_620,
             1_820_151_046_732_198_393,

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_where_they_are() {
+    fn marks_of_other_vbuckets_stay() {
         let dirty = dirty(1024);
         for vbid in [3, 16, 700, 704] {
             dirty.mark(Vbid(vbid));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_below_the_start_is_found_on_the_way_round() {
+    fn a_bit_below_the_start_is_found_after_the_wraparound() {
         let dirty = dirty(64);
         dirty.mark(Vbid(2));
         assert_eq!(dirty.take(5), Some(Vbid(2)));

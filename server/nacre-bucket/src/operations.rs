@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_counted_by_what_they_did() {
+    fn requests_are_counted_by_kind() {
         let operations = Operations::default();
         let mut counts = OperationCounts::default();
         counts.add(Some(Opcode::Get), false);

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_slow_until_a_bound_is_set() {
+    fn no_operation_is_slow_without_a_threshold() {
         let log = SlowLog::default();
         assert!(!log.is_slow(SlowService::Kv, u64::MAX - 1));
         let (kv, query) = (Duration::from_millis(1), Duration::from_millis(2));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_kept_and_all_are_counted() {
+    fn the_last_slow_operations_are_kept_and_all_are_counted() {
         let log = SlowLog::default();
         for number in 0..300 {
             log.note(operation(&number.to_string()), now(number));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_few_lines_and_the_next_one_counts_the_missing_ones() {
+    fn lines_per_second_are_limited_and_omitted_lines_are_counted() {
         let mut lines = LogBudget::default();
         let second = 5 * SECOND_NS;
         let taken: Vec<_> = (0..12).map(|_| lines.take(second)).collect();

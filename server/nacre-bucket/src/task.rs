@@ -157,7 +157,7 @@ mod tests {
     const FOREVER: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn many_wakes_are_one_and_none_is_missed() {
+    fn wakes_are_coalesced_and_none_is_missed() {
         let signal = Signal::default();
         assert!(!signal.take());
         signal.wake();

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_over_is_held_once() {
+    fn transferred_memory_is_counted_once() {
         let budget = budget(100);
         let [ann, bob] = ["ann", "bob"].map(|name| budget.account(name, AccountLimit::OneOf(4)));
         let mut permit = ann.take(Purpose::Instance, 20 * MIB).unwrap();

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_wait_than_may() {
+    fn the_number_of_waiting_requests_is_limited() {
         let waiter_limit = WaiterLimit::default();
         let permits: Vec<_> = (0..WAITING_MAX).map(|_| waiter_limit.enter().unwrap()).collect();
         assert!(waiter_limit.enter().is_none() && waiter_limit.enter().is_none());

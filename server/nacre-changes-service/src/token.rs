@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_as_it_was_given() {
+    fn a_token_reads_back_as_issued() {
         let text = token().to_string();
         assert_eq!(text, "AQNhYmMJAgMBAgMEBQYHCMgBxwFk_wcBAgMEBQYHCICAgICAIAAA");
         assert_eq!(text.parse(), Ok(token()));

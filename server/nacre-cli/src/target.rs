@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_where_the_map_of_the_node_has_it() {
+    fn the_address_of_a_service_comes_from_the_cluster_map() {
         let ports = json!({"nodesExt": [
             {"hostname": "other", "services": {"mgmt": 8091, "n1ql": 8093}},
             {"thisNode": true, "hostname": "inside", "services": {"mgmt": 8091, "kv": 11210},

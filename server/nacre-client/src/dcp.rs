@@ -464,7 +464,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_is_too_strange_to_be_looked_at(
+        fn arbitrary_messages_never_panic(
             opcode in 0x50_u8..0x70,
             extras in prop::collection::vec(any::<u8>(), 0..40),
             value in prop::collection::vec(any::<u8>(), 0..40),

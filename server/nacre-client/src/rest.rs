@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_cannot_be_reached_is_passed_over_and_one_that_answers_is_kept() {
+    fn an_unreachable_host_is_skipped_and_a_responding_host_is_kept() {
         const ANSWER: &str =
             "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno";
         let (open, serving) = host(2, ANSWER);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_sent_goes_to_no_other_host() {
+    fn a_sent_request_is_not_repeated_on_another_host() {
         let (broken, serving) = host(1, "no HTTP at all\r\n\r\n");
         let (other, _) = host(1, "");
         let error = rest(&[broken, other]).call("POST", "/", b"").unwrap_err();

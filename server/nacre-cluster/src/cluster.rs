@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_move_only_from_where_they_are() {
+    fn copies_move_only_from_their_current_node() {
         let mut cluster = cluster();
         let member = member(Membership::Active);
         cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(1), member })).unwrap();

@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_goes_from_state_to_state_as_it_may() {
+    fn a_function_makes_only_allowed_state_transitions() {
         use FunctionState::*;
         let mut functions = functions();
         let mut go = |state, ms| functions.set_state(&id("f"), state, ms);
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_wake_each_other_for_ever_are_refused() {
+    fn functions_that_trigger_each_other_are_refused() {
         let mut functions = Functions::default();
         let mut define = |name: &str, definition| functions.put(&id(name), "u", 1, &definition);
         define("ab", copying("a", &["b", "a"])).unwrap();

@@ -147,7 +147,7 @@ mod tests {
     use crate::{BucketChange, BucketSettings, Change, Cluster, IndexChange};
 
     #[test]
-    fn indexes_are_made_once_built_later_and_go_with_their_collection() {
+    fn indexes_are_created_once_built_later_and_dropped_with_their_collection() {
         let mut cluster = Cluster::new("c".into());
         let settings = BucketSettings::default();
         let (name, uuid) = ("a".to_owned(), "u".to_owned());

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_could_be_mistaken_are_refused() {
+    fn ambiguous_names_are_refused() {
         let mut manifest = Manifest::default();
         for name in ["", "_system", "%a", "a b", "a.b", &"x".repeat(252)] {
             assert!(matches!(manifest.create_scope(name), Err(Refusal::Invalid { .. })), "{name}");

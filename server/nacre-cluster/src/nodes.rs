@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_node_is_never_used_for_another() {
+    fn node_ids_are_never_reused() {
         let put = |id: u64, uuid: &str, host: &str| {
             let part = member(&ServiceName::FIRST, Membership::Added);
             let mut member = Member { uuid: uuid.into(), ..part };

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_no_server_of_somebody_else_are_denied() {
+    fn special_purpose_addresses_are_denied() {
         for address in [
             "127.0.0.1",
             "127.9.9.9",

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn going_on_after_a_pause_is_no_other_try() {
+    fn resuming_after_a_pause_is_not_a_retry() {
         let mut plugins = plugins();
         for paused in [true, true, false] {
             plugins.set_paused("c", paused).unwrap();
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_fit_for_paths() {
+    fn names_are_valid_in_paths() {
         let mut plugins = plugins();
         for name in ["", "-a", "a b", "a/b", "ä", &"x".repeat(65)] {
             let refusal = plugins.deploy(name, &deployment("1"));

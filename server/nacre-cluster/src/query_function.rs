@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_made_once_unless_replaced_and_go_with_their_scope() {
+    fn functions_are_created_once_unless_replaced_and_dropped_with_their_scope() {
         let mut cluster = Cluster::new("u".into());
         let settings = crate::BucketSettings::default();
         let create = Change::Buckets(BucketChange::CreateBucket {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_slashes_is_nobodys() {
+    fn a_name_with_slashes_is_refused() {
         let mut cluster = Cluster::new("u".into());
         assert!(cluster.apply(&put(&id(None, "b/s/f"), "x", false)).is_err());
         assert!(cluster.apply(&put(&id(Some(("b", "s")), "f"), "x", false)).is_err());

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_stored_as_they_were_and_read_in_both_ways() {
+    fn names_are_stored_unchanged_and_read_in_both_forms() {
         let names: BTreeSet<ServiceName> =
             ["backup", "kv", "index", "fts", "n1ql", "eventing"].map(ServiceName::new).into();
         let stored = serde_json::to_string(&names).unwrap();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_changes_only_as_it_was_seen() {
+    fn a_record_changes_only_in_its_expected_version() {
         let mut records = ServiceRecords::default();
         let expect = |version: &str| Expected::Version(version.into());
         let missing = records.put("s", "a", &record("1", None), &expect("1")).unwrap_err();

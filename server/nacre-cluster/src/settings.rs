@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_do_not_go_together_are_refused_by_the_name_of_the_field() {
+    fn incompatible_settings_are_refused_by_the_name_of_the_field() {
         let persistent = BucketSettings::default;
         let ephemeral = || BucketSettings {
             kind: BucketKind::Ephemeral,

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_page_whether_the_console_was_built_or_not() {
+    fn a_page_is_served_with_and_without_a_built_console() {
         let page = asset("index.html").unwrap();
         assert_eq!(page.media_type, "text/html; charset=utf-8");
         assert!(!page.is_immutable());

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_has_the_mean_of_its_samples_and_a_gap_is_no_zero() {
+    fn a_slot_has_the_mean_of_its_samples_and_a_gap_is_not_zero() {
         let mut rings = Rings::default();
         rings.push("a", 1000, 1.0);
         rings.push("a", 1000, 3.0);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_series() {
+    fn the_number_of_series_is_limited() {
         let mut rings = Rings::default();
         for number in 0..=SERIES_MAX as u64 {
             rings.push(&format!("s{number}"), 1000 + number, 1.0);

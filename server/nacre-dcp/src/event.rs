@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_as_they_were_kept() {
+    fn events_read_back_as_stored() {
         let scope = SystemEvent {
             manifest_uid: 0x1f,
             scope: ScopeId(9),

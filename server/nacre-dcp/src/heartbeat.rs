@@ -80,7 +80,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_silent_consumer_is_asked_once_and_then_given_up() {
+    fn a_silent_consumer_is_probed_once_and_then_disconnected() {
         let mut heartbeat = Heartbeat::new(0);
         assert_eq!(heartbeat.tick(u64::MAX), Beat::Rest, "it has not agreed to be asked");
         heartbeat.set_interval(Some(60 * SECOND));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_answers_is_asked_again() {
+    fn a_consumer_that_answers_is_probed_again() {
         let mut heartbeat = Heartbeat::new(0);
         heartbeat.set_interval(Some(60 * SECOND));
         for minute in 1..20 {

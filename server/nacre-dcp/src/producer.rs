@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_follow_what_is_written_and_end_where_they_were_to() {
+    fn streams_follow_writes_and_end_at_their_end_seqno() {
         let bucket = Bucket::new(2);
         let mut producer = Producer::default();
         bucket.set(0, "a");
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_another_branch_is_sent_to_a_consumer_of_the_one_before() {
+    fn changes_of_a_new_branch_are_not_sent_to_consumers_of_the_previous_one() {
         let bucket = Bucket::new(2);
         let mut producer = Producer::default();
         for vbid in [0, 1] {

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_continues_where_histories_are_one() {
+    fn a_consumer_continues_in_a_common_history() {
         assert_eq!(ask(0, 0, 0, 0), Resume::Continue, "a first start");
         assert_eq!(ask(9, 0, 0, 50), Resume::Continue, "a stranger who has nothing yet");
         assert_eq!(ask(2, 100, 90, 100), Resume::Continue);

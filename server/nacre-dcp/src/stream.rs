@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_nothing_of_another_history_in_place_of_the_one_that_it_follows() {
+    fn a_stream_contains_no_changes_of_another_history() {
         let mut vbucket = vbucket();
         let mut stream = Stream::open(&mut vbucket, Seqno::ZERO);
         ["a", "b"].into_iter().for_each(|key| set(&mut vbucket, key));

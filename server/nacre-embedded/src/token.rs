@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_as_it_was_written() {
+    fn a_token_reads_back_as_written() {
         let points = [
             point(0, 0, 0),
             point(127, 3, 128),

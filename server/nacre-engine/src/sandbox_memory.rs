@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reserved_is_told_from_what_is_in_use() {
+    fn reserved_memory_is_distinguished_from_memory_in_use() {
         let line = "7f0000000000-7f8000000000 ---p 00000000 00:00 0 ";
         assert_eq!(reserved(line), Some((0x7f00_0000_0000, 0x7f80_0000_0000)));
         assert_eq!(reserved("7f0000000000-7f8000000000 rw-p 00000000 00:00 0 "), None);

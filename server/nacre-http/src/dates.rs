@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         for (unix, millis, expected) in [
             (0, 0, "1970-01-01T00:00:00.000Z"),
             (951_782_399, 7, "2000-02-28T23:59:59.007Z"),

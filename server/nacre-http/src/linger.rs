@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_neither_sends_nor_closes_is_given_up() {
+    async fn a_client_that_neither_sends_nor_closes_is_disconnected() {
         let (near, _far) = duplex(1000);
         assert_eq!(close(near).await.as_secs(), SILENCE_MAX.as_secs());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_sends_for_ever_is_given_up() {
+    async fn a_client_that_sends_without_end_is_disconnected() {
         let (near, mut far) = duplex(1 << 20);
         let client = tokio::spawn(async move {
             let (piece, mut sent) = ([0; 16 << 10], 0);

@@ -126,7 +126,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let (near, _far) = tokio::io::duplex(1000);
         let mut near = Patient::new(near, PATIENCE);
         let begun = Instant::now();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_a_byte_now_and_then_is_given_up() {
+    async fn a_client_that_reads_a_byte_now_and_then_is_disconnected() {
         let (near, mut far) = tokio::io::duplex(1000);
         let mut near = Patient::new(near, PATIENCE);
         let reads = tokio::spawn(async move {

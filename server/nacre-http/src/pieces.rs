@@ -110,7 +110,7 @@ mod tests {
     );
 
     #[test]
-    fn a_piece_that_comes_while_one_is_looked_for_is_not_lost() {
+    fn a_piece_that_arrives_during_a_poll_is_not_lost() {
         // SAFETY: the functions of the waker use no data.
         let waker = unsafe { Waker::new(std::ptr::null(), &WAKER) };
         let mut context = Context::from_waker(&waker);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_sends_learns_that_nobody_reads() {
+    async fn a_sender_is_notified_when_its_reader_is_gone() {
         let (sender, body) = pieces();
         drop(body);
         assert!(!sender.send("a").await);

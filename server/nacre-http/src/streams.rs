@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_addresses_have_places_of_their_own() {
+    fn users_and_addresses_have_separate_limits() {
         let streams = Arc::new(Streams::default());
         let mut held = Vec::new();
         for number in 0..256 {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_a_limit() {
+    fn all_streams_together_are_limited() {
         let streams = Arc::new(Streams::default());
         let held: Vec<_> = (0..=255)
             .flat_map(|last| (0..5).map(move |user| (format!("user{user}"), address(last))))

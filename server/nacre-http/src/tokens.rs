@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_has_nothing_of_the_text() {
+    fn a_description_contains_no_part_of_the_token() {
         let (token, text) = ApiToken::new("ci", None, [1, 2], &[7; 40]);
         let described = describe(&token).to_string();
         assert!(!described.contains(&text[text.len() - 64..]) && !described.contains("sha256"));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_accepted_as_the_standard_has_it_and_others_are_refused() {
+    fn requests_by_the_standard_are_accepted_and_others_refused() {
         let whole = [
             ("upgrade", "websocket"),
             ("connection", "keep-alive, Upgrade"),

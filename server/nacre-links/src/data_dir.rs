@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_missing_beside_anything_else_are_named() {
+    fn missing_settings_next_to_other_data_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path();
         let spaces = || LogSpaces::open(&data.join("node"), OnDamage::Refuse).unwrap();

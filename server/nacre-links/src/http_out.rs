@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_back_whatever_their_status() {
+    fn answers_of_every_status_are_returned() {
         let port = serve(Some("HTTP/1.1 404 No\r\nX-B: 2\r\nContent-Length: 2\r\n\r\nno"));
         let answer = send(port).unwrap();
         assert_eq!((answer.status, &answer.body[..]), (404, &b"no"[..]));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_missing_or_another_is_named() {
+    fn a_missing_or_wrong_key_is_named() {
         let folder = tempfile::tempdir().unwrap();
         sealed(folder.path()).open("node").unwrap();
         assert!(is_sealed(&*log(folder.path()).open("node").unwrap()).unwrap());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_moved_is_noticed() {
+    fn a_moved_value_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let space = sealed(folder.path()).open("node").unwrap();
         space.apply(&[row("a", "1"), row("b", "2")], true).unwrap();

@@ -103,7 +103,7 @@ mod tests {
     use super::{WASI, minor};
 
     #[test]
-    fn versions_of_go_are_read_by_their_second_number() {
+    fn versions_of_go_are_read_by_their_minor_number() {
         let cases = [
             ("go1.24", Some(24)),
             ("go1.26.8", Some(26)),

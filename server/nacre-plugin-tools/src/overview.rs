@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_since_the_last_look() {
+    fn rates_cover_the_time_since_the_last_refresh() {
         let mut before = BTreeMap::new();
         let one = |documents: u64| json!({"name": "n", "state": "running", "documents": documents});
         line_of_top(&one(10), &mut before);

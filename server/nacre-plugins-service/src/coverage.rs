@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_exact_once_the_others_were_seen_to_be_absent() {
+    fn a_state_is_exact_once_all_other_vbuckets_are_removed() {
         let (coverage, processed) = (Coverage::new(3), Watermarks::new(3));
         coverage.cover(Vbid(0), Seqno::ZERO);
         coverage.finish_removal(Vbid(1));

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_that_is_not_there_is_named_whatever_was_wanted_of_it() {
+    fn a_missing_bucket_is_named_in_the_failure() {
         let Failure { code, message, .. } =
             refused(&Refusal::BucketNotFound { bucket: "nope".into() });
         assert_eq!(code, code::KEYSPACE_NOT_FOUND);

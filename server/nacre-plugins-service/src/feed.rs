@@ -782,7 +782,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_within_a_snapshot_is_that_before_it() {
+    fn a_state_within_a_snapshot_is_consistent_up_to_its_start() {
         let point = |seqno, start, end| ResumePoint {
             vb_uuid: VbUuid(1),
             seqno: Seqno(seqno),

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_calls_are_kept_in_a_while_and_no_more() {
+    fn the_rate_of_recorded_calls_is_limited() {
         let mut allowance = Allowance::default();
         let mut take = |wanted, s: u64| allowance.take(wanted, s * 1_000_000_000);
         assert_eq!((take(3, 0), take(14, 1), take(1, 9)), (3, 13, 0));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_requests_hold_instances_at_once_and_no_more() {
+    fn the_number_of_requests_with_instances_is_limited() {
         let callers = Arc::default();
         let mut all: Vec<_> = (0..CALLERS_MAX).map(|_| held(&callers).unwrap()).collect();
         assert!(held(&callers).is_none());

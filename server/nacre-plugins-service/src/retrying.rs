@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_logged_once_in_a_while() {
+    fn a_repeated_reason_is_logged_at_intervals() {
         let mut retrying = Retrying::default();
         let error = Error::Retry { deployment: "d".into(), message: "no room".into() };
         let second = 1_000_000_000;

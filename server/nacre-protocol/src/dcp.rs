@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_clients_look_for_them() {
+    fn fields_are_at_the_offsets_that_clients_expect() {
         let marker = snapshot_value_2_2(1, 9, snapshot_type::DISK, 8, 5);
         assert_eq!(marker[..20], snapshot_extras(1, 9, snapshot_type::DISK));
         assert_eq!(marker[20..36], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -217,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_frame_in_pieces_is_not_handed_out_before_it_is_whole() {
+    fn a_fragmented_frame_is_returned_only_when_complete() {
         let mut bytes = vec![0x80, 0x00, 0, 3, 0, 0, 0, 9, 0, 0, 0, 3, 1, 2, 3, 4];
         bytes.extend([0; 8]);
         bytes.extend(b"\0k1");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_frames_are_named() {
+    fn invalid_frames_are_refused_with_a_reason() {
         let mut bytes = [0u8; 24];
         bytes[0] = 0x47;
         assert_eq!(decode(&bytes), Err(FrameError::UnknownMagic(0x47)));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_version_arrives_as_it_was() {
+    fn every_kind_of_version_reads_back_as_sent() {
         let meta = Meta {
             seqno: Seqno(9),
             cas: Cas(77),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_cut_tells_nothing() {
+    fn a_truncated_message_is_refused() {
         let cut = |opcode: u8, extras: &[u8]| {
             let payload = Payload { opcode, extras, ..Payload::default() };
             let mut out = Vec::new();

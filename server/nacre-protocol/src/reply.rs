@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn units_stand_beside_the_duration_and_only_where_there_are_some() {
+    fn units_follow_the_duration_if_there_are_any() {
         let framing = |duration, units| {
             let mut out = Vec::new();
             Reply { duration, units, ..Reply::default() }.encode(&mut out);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allowed_at_first() {
+    fn no_url_is_allowed_by_default() {
         assert!(!allows(&CurlAccess::default(), "https://good.example/"));
     }
 

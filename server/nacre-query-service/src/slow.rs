@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_is_split_where_the_first_rows_were_there() {
+    fn the_time_is_split_at_the_first_rows() {
         let ms = |ns: u64| Duration::from_nanos(ns);
         assert_eq!(spent(10, 0, 15), [("until it failed", ms(5))]);
         let parts = [("until the first rows", ms(2)), ("until the client had all", ms(3))];

@@ -397,7 +397,7 @@ mod tests {
     use super::head_of;
 
     #[test]
-    fn a_status_that_ends_no_request_is_named() {
+    fn an_invalid_final_status_is_named() {
         for status in [0, 42, 100, 101, 199, 600, 1000, u16::MAX] {
             let reason = head_of((status, &[])).unwrap_err();
             assert_eq!(reason, format!("the answer has the status {status}, not 200 to 599"));

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_of_a_form_is_given_back() {
+    fn every_setting_of_a_form_is_returned() {
         let text = "ramQuotaMB=1024&bucketType=couchbase&replicaNumber=2&replicaIndex=0&flushEnabled=1&maxTTL=60&expiryPagerSleepTime=600&compressionMode=active&conflictResolutionType=lww&durabilityMinLevel=majorityAndPersistActive&evictionPolicy=fullEviction&storageBackend=magma&numVBuckets=128&historyRetentionBytes=2147483648&historyRetentionSeconds=13000&historyRetentionCollectionDefault=false&rank=9";
         let settings = create(&form(text)).unwrap();
         assert!(settings.flush_enabled && settings.vbucket_count == 128);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_not_understood_is_named() {
+    fn an_unknown_field_is_named() {
         let refused = |text: &str| body(create(&form(text)).unwrap_err());
         insta::assert_snapshot!(
             [

@@ -187,7 +187,7 @@ mod tests {
     use nacre_links::process::Embedded;
 
     #[tokio::test]
-    async fn a_stream_of_maps_begins_with_the_one_that_there_is_when_it_begins_to_look() {
+    async fn a_stream_of_maps_begins_with_the_current_map() {
         let folder = tempfile::tempdir().unwrap();
         let platform =
             SystemPlatform::open(folder.path(), folder.path().join("plugins"), &Embedded).unwrap();

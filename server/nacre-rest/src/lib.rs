@@ -840,7 +840,7 @@ request, it is the one to what the body, the query or the path names.
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the list is a file of the documentation")]
-    fn the_list_of_endpoints_is_that_of_the_tables() {
+    fn the_list_of_endpoints_matches_the_route_tables() {
         let mut text = HEAD.to_owned();
         let tables = [
             ("Management, port 8091", rows(&MANAGEMENT)),

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_comes_as_it_is_or_as_a_string() {
+    fn code_can_be_raw_or_a_json_string() {
         assert_eq!(code_of(b"function f() {}").as_deref(), Some("function f() {}"));
         assert_eq!(
             code_of(br#""function f() { return \"\" }""#).as_deref(),

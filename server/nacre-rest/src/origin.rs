@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn which_names_a_browser_may_use() {
+    fn browsers_can_use_only_known_host_names() {
         let language = ("accept-language", "en");
         for (expected, host) in [
             (0, "127.0.0.1"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_plugins_that_are_the_nodes() {
+    fn plugins_cannot_set_reserved_headers() {
         let kept: BTreeMap<&str, bool> = [
             "content-type",
             "set-cookie",

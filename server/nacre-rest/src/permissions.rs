@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_taken_apart() {
+    fn permissions_are_parsed() {
         let of = |bucket, scope, collection| Keyspace { bucket, scope, collection };
         let permission =
             |keyspace, object, operation| Some(Permission { keyspace, object, operation });

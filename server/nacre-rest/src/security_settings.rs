@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_field_is_given_back_or_refused() {
+    fn each_field_is_returned_or_refused() {
         let mut security = Security::default();
         let suites = json!(tls::suite_names()[..2]).to_string();
         for (field, value) in [

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_is_late_is_named() {
+    fn a_late_view_is_named() {
         let told = late("d", "v", Duration::from_secs(2), Some((b"k".to_vec(), "it loops".into())));
         assert_eq!(
             told,
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_are_misspelt_are_refused_by_name() {
+    fn misspelt_members_are_refused_by_name() {
         for (document, named) in [
             (json!({"colection": "a.b", "views": {}}), "\"colection\""),
             (json!({"view": {}}), "\"view\""),

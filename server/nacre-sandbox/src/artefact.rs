@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_artefact_that_was_changed_anywhere_is_refused() {
+    fn an_altered_artefact_is_refused() {
         let good = seal(b"component", b"machine code");
         let (hash, code) = open(&good).unwrap();
         assert_eq!((hash.len(), &hash[..8], code), (64, "6985ca1f", &b"machine code"[..]));

@@ -152,7 +152,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[test]
-    fn ticks_keep_up_with_a_thread_that_wakes_late_but_not_with_one_that_stood_still() {
+    fn ticks_catch_up_with_a_late_thread_but_not_with_a_suspended_one() {
         let now_us = Arc::new(AtomicU64::new(0));
         let clock_us = Arc::clone(&now_us);
         let clock = Clock::new(move || clock_us.load(Ordering::Relaxed) * 1000, drop, || {});
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_in_proportion_to_what_failed() {
+    fn a_pause_is_proportional_to_the_time_of_the_failed_call() {
         let rests = Arc::new(Mutex::new(Vec::new()));
         let rested = Arc::clone(&rests);
         let rest = move |rest| rested.lock().unwrap().push(rest);

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn invalid_manifests_are_refused_with_a_reason() {
         let refused = |text: &str| Manifest::read(text).unwrap_err();
         insta::assert_snapshot!(
             [
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_nothing_and_patterns_that_are_none_are_refused() {
+    fn zero_limits_and_invalid_patterns_are_refused() {
         let check = |more: &str| Manifest::read(&format!("{COUNTER}{more}")).unwrap().check();
         for limit in ["memory_mb", "deadline_ms", "state_mb", "result_mb", "errors_max"] {
             let refused = check(&format!("[limits]\n{limit} = 0")).unwrap_err();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_granted() {
+    fn only_requested_capabilities_are_granted() {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let of = |read: &[&str], write: &[&str], hosts: &[&str]| Capabilities {
             kv: Keyspaces { read: strings(read), write: strings(write) },
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_cover_what_they_say() {
+    fn patterns_cover_only_matching_names() {
         for (pattern, wanted, covered) in [
             ("shop.orders", "shop.orders", true),
             ("shop.orders", "shop.lookup", false),

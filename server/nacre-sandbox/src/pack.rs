@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_example_with_a_version_before_is_packed_as_it_says() {
+    fn the_worked_example_with_a_previous_version_is_packed_as_documented() {
         let meta = |seqno, kind, datatype| Meta {
             seqno: Seqno(seqno),
             cas: Cas(seqno << 16),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_example_is_packed_as_it_says() {
+    fn the_worked_example_is_packed_as_documented() {
         let expected = bytes_of(include_str!("../../../plugins/wit/event-buffer.example"));
         let upsert = Meta {
             seqno: Seqno(7),

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn collections_are_those_of_enabled_types() {
+    fn collections_come_from_enabled_types() {
         let of = |params: Value| {
             definition("i", json!({"type": INDEX, "sourceName": "b", "params": params}))
                 .collections()

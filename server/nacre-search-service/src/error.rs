@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_clients_look_for_are_there() {
+    fn messages_contain_the_words_that_clients_look_for() {
         let text = |failure: Failure| failure.error.as_str().unwrap().to_owned();
         let (name, version) = ("i".to_owned(), "7".to_owned());
         for (failure, words) in [

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_says_whether_its_answer_may_lack_nodes() {
+    fn a_query_sets_whether_partial_answers_are_allowed() {
         let of = |results: Value| {
             read(&json!({"knn": [{}], "ctl": {"consistency": {"results": results}}})).unwrap()
         };
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_of_an_absent_node_names_the_node_and_why() {
+    fn the_part_of_an_absent_node_names_the_node_and_the_reason() {
         let text = |why: &Missing| {
             let deployment = definition::deployment("b.s.i");
             let absent = AbsentPart { deployment: &deployment, node: "h:9", why };

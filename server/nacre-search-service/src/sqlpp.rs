@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn consistency_is_that_of_the_statement() {
+    fn consistency_comes_from_the_statement() {
         let (index, keyspace) = (index(Value::Null), keyspace("_default", "_default"));
         let left = std::time::Duration::from_secs(1);
         let question = QueryQuestion { user: "u", keyspace: &keyspace, request: "", left };

@@ -97,7 +97,7 @@ mod tests {
     use crate::services;
 
     #[test]
-    fn ports_are_those_that_clients_of_couchbase_try() {
+    fn ports_match_the_defaults_of_couchbase_clients() {
         let Endpoints { plain, tls, .. } = endpoints(services::table(), None).unwrap();
         let expected = [
             ("mgmt", 8091),

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_what_its_newest_version_projects() {
+    fn a_document_has_the_entries_of_its_newest_version() {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
         fold(

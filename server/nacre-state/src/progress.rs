@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn places_alone_are_one_step() {
+    fn commits_without_timers_are_one_step() {
         let mut source = Source::new(VbucketProgress::default(), &BTreeMap::new(), 1, 1);
         let first = source.track.standing.moment;
         (0..100).for_each(|_| source.commit(&[]));

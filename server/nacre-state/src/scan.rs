@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_what_a_view_takes_them_for() {
+    fn bounds_have_the_meaning_of_bounds_in_views() {
         let index = index(&[b"a", b"b", b"b\0", b"ba", b"c", b"\xff", b"\xff\xff", b" "]);
         let cases = [
             ("", r"  a b b\x00 ba c \xff \xff\xff"),
@@ -410,7 +410,7 @@ mod tests {
 
     /// Every entry occurs once, for all page sizes and partitions.
     #[test]
-    fn pages_of_parts_are_the_whole_in_order() {
+    fn merged_pages_of_parts_are_complete_and_in_order() {
         let all: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n % 7, 0, n]).collect();
         let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
         let index = index(&all);
@@ -449,7 +449,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_is_asked_is_answered_in_order_or_refused(
+        fn any_scan_is_answered_in_order_or_refused(
             text in "[a-z_]{0,7}=[ -~]{0,9}",
             start: Vec<u8>,
             end: Vec<u8>,
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_outside_of_the_range_leads_nowhere_else() {
+    fn a_position_outside_of_the_range_does_not_extend_the_range() {
         let index = index(&[b"a", b"b", b"c", b"d"]);
         let page = index.page(&Scan::read("limit=1").unwrap(), |_| true);
         let at_a = page.entries[0].place.clone();

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let bytes = encode_document(b"row", &document());
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();

@@ -507,7 +507,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_goes_while_its_folder_is_synced_is_passed_over() {
+    fn a_file_that_disappears_while_its_folder_is_synced_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("there"), b"1").unwrap();
         // Listed, but missing when it is opened.

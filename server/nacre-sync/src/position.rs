@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_as_they_were_written() {
+    fn rows_read_back_as_written() {
         let point = |n: u64| Point { vb_uuid: u64::MAX - n, seqno: n, snapshot: (0, 2 * n) };
         let mut saved = Saved {
             bucket: "b".into(),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn cas_grows_when_the_clock_stands_or_steps_back() {
+    fn cas_grows_when_the_clock_stops_or_steps_back() {
         let first = Cas::ANY.tick(5 << 16);
         let second = first.tick(5 << 16);
         let third = second.tick(1 << 16);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_was_put_in_and_not_taken_out() {
+    fn a_set_contains_what_was_inserted_and_not_removed() {
         let mut set: Vbids = [Vbid(3), Vbid(1023), Vbid(64), Vbid(3)].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [Vbid(3), Vbid(64), Vbid(1023)]);
         assert!(set.contains(Vbid(64)) && !set.contains(Vbid(65)) && !set.contains(Vbid(2000)));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_sums_to_nothing() {
+    fn the_checksum_of_empty_input_is_zero() {
         assert_eq!(crc32c(b""), 0);
     }
 }

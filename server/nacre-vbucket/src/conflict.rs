@@ -229,7 +229,7 @@ mod tests {
 
     /// Two clusters wrote the same document within one tick of their clocks.
     #[test]
-    fn versions_that_metadata_do_not_tell_apart_are_ordered_by_their_values() {
+    fn versions_with_equal_metadata_are_ordered_by_their_values() {
         let alive = meta(2, 5, 0, Kind::Alive);
         let attributed = Meta { datatype: DATATYPE_XATTR, ..alive };
         let (deleted, later) = (meta(2, 5, 7, Kind::Deleted), meta(2, 5, 8, Kind::Deleted));

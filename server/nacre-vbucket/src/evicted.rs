@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_evicted_key_is_denied_and_few_others_are_suspected() {
+    fn the_filter_has_no_false_negatives_and_few_false_positives() {
         let mut keys = EvictedKeys::new(7);
         assert!(!keys.may_contain(b"a"));
         for n in 0..20_000u32 {

@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_map_finds(steps in prop::collection::vec((any::<bool>(), 0..40u8), 0..400)) {
+        fn lookups_equal_those_of_a_map(steps in prop::collection::vec((any::<bool>(), 0..40u8), 0..400)) {
             let (mut slots, mut model) = (Slots::default(), BTreeMap::new());
             let hash_of = |document: &Document| hash(document.key());
             for (seqno, (puts, key)) in steps.into_iter().enumerate() {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn other_nodes_get_what_is_new_once() {
+    fn other_nodes_receive_new_records_once() {
         let spaces = MemorySpaces::default();
         let checkpoints = |name: &str| Checkpoints::open(spaces.open(name).unwrap()).unwrap();
         let (one, other) = (checkpoints("one"), checkpoints("other"));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_without_end_is_refused() {
+    fn a_form_with_too_many_fields_is_refused() {
         let body: String = (0..300).map(|number| format!("f{number}=1&")).collect();
         let request = HttpRequest { body: body.into_bytes(), ..HttpRequest::default() };
         assert_eq!(read(&request).unwrap_err().status, 400);

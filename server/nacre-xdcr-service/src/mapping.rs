@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cannot_be_are_refused() {
+    fn invalid_rules_are_refused() {
         for (rules, reason) in [
             (json!({}), "explicit mapping needs at least one rule"),
             (json!({"a": 1}), "the rule of a must be a name or null"),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_a_migration_that_cannot_be_are_refused() {
+    fn invalid_rules_of_a_migration_are_refused() {
         for (rules, reason) in [
             (json!({}), "a migration needs at least one rule"),
             (

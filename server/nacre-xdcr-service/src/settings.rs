@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_whatever_their_case() {
+    fn words_are_read_in_any_case() {
         let values = read(&form(&[("priority", "low")]), Scope::Replication).unwrap();
         let chosen = Chosen(values);
         assert_eq!(chosen.text("priority"), "Low");

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replication_runs_where_it_runs_on_all_nodes() {
+    fn a_replication_runs_if_it_runs_on_all_nodes() {
         let status = |activity| Status { activity, ..Status::default() };
         let sum = |one, other| {
             let mut sum = status(one);

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_are_too_short_are_refused() {
+    fn truncated_metadata_are_refused() {
         let mut extras = vec![0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7, 4];
         let Found::Version(found) = meta(&frame(Status::Success, 9, &extras, &[])) else {
             panic!()

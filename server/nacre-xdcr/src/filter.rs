@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_about_living_documents() {
+    fn conditions_apply_only_to_live_documents() {
         let filter = Filter { condition: Some(Arc::new(Fails)), ..Filter::default() };
         assert_eq!(filter.pass(&document(b"k", Kind::Alive, None)), Passage::Dropped);
         assert_eq!(filter.pass(&document(b"k", Kind::Deleted, None)), Passage::Whole);

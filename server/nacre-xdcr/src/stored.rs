@@ -68,7 +68,7 @@ mod tests {
     const EXAMPLE: &str = r#"[{"vbuuid":7,"seqno":20,"snapshot":[15,30],"targets":[[3,9,200],[5,8,100]],"made":1800000000},{"vbuuid":7,"seqno":10,"snapshot":[10,10],"targets":[[3,9,50]],"made":1799999000}]"#;
 
     #[test]
-    fn records_are_read_as_they_were_written() {
+    fn records_read_back_as_written() {
         let records = Records::decode(EXAMPLE.as_bytes()).unwrap();
         assert_eq!(records.iter().count(), 2);
         assert_eq!(String::from_utf8(records.encode()).unwrap(), EXAMPLE);

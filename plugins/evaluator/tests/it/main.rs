@@ -57,7 +57,7 @@ fn jobs_of_a_failed_call_never_run_in_another_call() {
 }
 
 #[test]
-fn functions_of_a_library_call_each_other_and_are_found_however_they_are_declared() {
+fn functions_of_a_library_call_each_other_in_every_form_of_declaration() {
     let mut library = library(
         "function one() { return 1 }\nconst two = () => one() + 1;\nasync function three() { return await two() + 1 }",
     );
@@ -68,7 +68,7 @@ fn functions_of_a_library_call_each_other_and_are_found_however_they_are_declare
 }
 
 #[test]
-fn exceptions_say_where_they_were_made() {
+fn exceptions_report_where_they_were_thrown() {
     let cases = [
         "function f(x) {\n  return x.y.z\n}",
         "function f() {\n  helper()\n}\nfunction helper() {\n  throw new RangeError('too far')\n}",
@@ -104,7 +104,7 @@ fn messages_of_exceptions_are_truncated() {
 }
 
 #[test]
-fn texts_and_names_of_any_kind_are_taken_or_refused() {
+fn texts_and_names_of_any_kind_are_accepted_or_refused() {
     for (file, code) in [
         ("functions/\0.js", "function f() { return 1 }"),
         ("functions/a:1:1).js", "function f() {\n throw new Error() }"),
@@ -225,7 +225,7 @@ fn code_reads_rows_and_catches_refusals() {
 }
 
 #[test]
-fn queries_without_rows_are_over_at_once() {
+fn queries_without_rows_end_immediately() {
     let code = "function f() { for (let left = 0; left < 9; left++) N1QL('ROWS 0'); return 1 }";
     let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();
     assert_eq!(library.call("f", NOON, &[]).to_json(), r#"{"value":1}"#);

@@ -47,7 +47,7 @@ fn an_alias_is_a_map_of_documents() {
 }
 
 #[test]
-fn keys_and_values_that_only_a_mistake_makes_are_refused() {
+fn keys_and_values_of_invalid_types_are_refused() {
     insta::assert_snapshot!(told(
         "attempt(() => dst[undefined] = 1); attempt(() => dst[null] = 1); attempt(() => dst[{}] = 1); attempt(() => dst[Symbol('s')] = 1);
          attempt(() => dst[function () {}] = 1); attempt(() => dst[() => 1] = 1); attempt(() => delete dst[undefined]);
@@ -189,7 +189,7 @@ fn writes_to_the_source_are_marked_unless_they_should_recur() {
 }
 
 #[test]
-fn an_own_write_is_passed_over_and_a_later_one_of_others_is_not() {
+fn writes_of_the_function_are_ignored_and_later_writes_of_others_are_handled() {
     let mut function = function("function OnUpdate(doc, meta) { log(meta.cas) }");
     let pair = |cas: u64| {
         let mark = format!(r#"{{"fiid":"{ID}","cas":"0x{:016x}"}}"#, cas.swap_bytes());
@@ -335,7 +335,7 @@ fn queried(code: &str) -> (String, Harness<Program>) {
 }
 
 #[test]
-fn rows_of_a_query_come_one_after_the_other_and_are_closed_when_a_loop_ends_early() {
+fn rows_of_a_query_are_read_one_by_one_and_closed_when_a_loop_ends_early() {
     let (told, function) = queried("for (const row of N1QL('users')) log(row.n)");
     assert_eq!((told.as_str(), function.open_queries()), ("1\n2\n3", 0));
     let (told, function) = queried("for (const row of N1QL('users')) { log(row.n); break }");
@@ -509,7 +509,7 @@ fn a_server_that_asks_for_a_digest_gets_one() {
 }
 
 #[test]
-fn cookies_go_back_to_the_paths_that_they_are_for() {
+fn cookies_are_sent_to_their_paths() {
     let code = "function OnUpdate(doc, meta) {
         for (const path of ['bake', '', 'deep/er', 'deeper', 'eat', '']) log(curl('GET', server, {path}).body);
         log(curl('GET', server, {headers: {Cookie: 'own=1'}}).body);

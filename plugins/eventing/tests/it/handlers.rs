@@ -101,7 +101,7 @@ fn errors_in_code_are_reported_with_their_position() {
 }
 
 #[test]
-fn lines_before_the_code_do_not_move_its_places() {
+fn lines_before_the_code_do_not_shift_reported_positions() {
     let mut config = config("function OnUpdate(doc, meta) { undeclared = 1 }");
     config["headers"] = serde_json::json!(["'use strict';", "const HEAD = 1;"]);
     let mut function =
@@ -112,7 +112,7 @@ fn lines_before_the_code_do_not_move_its_places() {
 }
 
 #[test]
-fn greedy_code_is_an_error_of_its_document() {
+fn endless_and_greedy_code_is_an_error_of_its_document() {
     let mut function = function(
         r#"
 function OnUpdate(doc, meta) {
@@ -175,7 +175,7 @@ function OnDelete(meta) { dst["gone " + meta.id] = dst[meta.id] ?? "none"; }"#,
 }
 
 #[test]
-fn documents_that_a_filter_turns_away_do_not_wake_the_function() {
+fn filtered_documents_do_not_trigger_the_function() {
     let filtered = |filter: &str| {
         let mut config = config(
             "function OnUpdate(doc, meta) { log(meta.id) } function OnDelete(meta) { log('-' + meta.id) }",
@@ -227,7 +227,7 @@ fn code_imports_modules_transitively() {
 }
 
 #[test]
-fn a_handler_ends_when_its_time_is_over_and_the_next_has_all_of_it() {
+fn a_handler_ends_at_its_timeout_and_the_next_has_the_full_time() {
     // After a late handler, the new engine runs the top level of the file, which takes steps too.
     let mut function = function(
         "let steps = 0; while (steps < 100000) steps++;

@@ -59,7 +59,7 @@ fn statements_reach_analytics_with_their_parameters() {
 }
 
 #[test]
-fn a_service_that_may_answer_later_has_the_batch_taken_again() {
+fn a_batch_is_repeated_after_a_temporary_failure_of_a_service() {
     let mut function = function("function OnUpdate() { couchbase.analyticsQuery('away') }");
     function.on_query_at(services);
     let fault = function.put("k", "{}").feed().unwrap_err();
@@ -67,7 +67,7 @@ fn a_service_that_may_answer_later_has_the_batch_taken_again() {
 }
 
 #[test]
-fn hits_come_one_after_the_other_and_are_closed_when_a_loop_ends_early() {
+fn hits_are_read_one_by_one_and_closed_when_a_loop_ends_early() {
     let all = "couchbase.SearchQuery.matchAll()";
     let (told, function) =
         asked(&format!("for (const hit of couchbase.searchQuery('hits', {all})) log(hit.id)"));

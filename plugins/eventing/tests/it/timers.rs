@@ -43,7 +43,7 @@ fn cancelling_reports_whether_a_timer_existed() {
 }
 
 #[test]
-fn a_callback_that_fails_does_not_hold_the_others_up() {
+fn a_failed_callback_does_not_delay_others() {
     let mut function = function(
         "const at = new Date(0);
          export function Bad() { throw new Error('bad timer') }
@@ -62,7 +62,7 @@ fn a_callback_that_fails_does_not_hold_the_others_up() {
 }
 
 #[test]
-fn timers_that_cannot_be_are_exceptions() {
+fn invalid_timers_throw_exceptions() {
     let mut function = function(
         "function Top() {}
          function OnUpdate(doc, meta) {

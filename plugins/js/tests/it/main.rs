@@ -352,7 +352,7 @@ export function handle() { return state.get("last") }
 }
 
 #[test]
-fn bytes_and_json_are_kept_apart() {
+fn bytes_and_json_are_distinguished() {
     let mut program = program(
         r#"
 export function onUpdate(doc, meta) {
@@ -503,7 +503,7 @@ export function onUpdate(doc, { id }) {
 }
 
 #[test]
-fn whole_batches_and_rollbacks_have_handlers_of_their_own() {
+fn batches_and_rollbacks_have_their_own_handlers() {
     let mut program = program(
         r#"
 export function onBatch(events) {
@@ -533,7 +533,7 @@ export function onRollback(vbucket, seqno) {
 }
 
 #[test]
-fn a_document_that_cannot_be_had_for_the_moment_has_the_call_made_again() {
+fn a_temporarily_unavailable_document_repeats_the_call() {
     let writes = r#"kv.upsert("seen", {}, { keyspace: "s.c" })"#;
     let handlers = [
         format!("export function onUpdate(doc) {{ state.put('a', 1); {writes}; }}"),
@@ -613,7 +613,7 @@ export function onUpdate(doc, { id }) {
 /// The documents of an example and its state are not committed together: a crash may keep the state and lose
 /// the document.
 #[test]
-fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
+fn the_index_table_rewrites_a_lookup_lost_in_a_crash() {
     let lookup = ("shop.lookup".to_owned(), b"mail::ann@example.com".to_vec());
     let mut table = program(include_str!("../../../../examples/index-table/main.js"));
     let user = r#"{"email":"ann@example.com"}"#;

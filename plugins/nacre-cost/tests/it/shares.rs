@@ -69,7 +69,7 @@ fn frequent_and_rare_values_are_distinguished() {
 }
 
 #[test]
-fn a_value_that_is_not_known_is_one_of_all_different_values() {
+fn an_unknown_value_is_estimated_as_one_of_the_distinct_values() {
     let table = table(&numbers((0..100).map(|n| n % 4)), 100, None);
     let share = table.share(KEY, &[Sarg::Equal(condition("$x"))]);
     assert!((share - 0.25).abs() < 1e-9);
@@ -78,7 +78,7 @@ fn a_value_that_is_not_known_is_one_of_all_different_values() {
 }
 
 #[test]
-fn missing_and_null_have_shares_of_their_own() {
+fn missing_and_null_have_separate_shares() {
     let mut values = numbers(0..6);
     values.extend([Value::Null, Value::Null, Value::Missing, Value::Missing]);
     let table = table(&values, 10, None);
@@ -155,7 +155,7 @@ fn damaged_histograms_are_refused() {
 proptest! {
     /// The share of a range is exact to within two bins of a hundredth at each end.
     #[test]
-    fn the_share_of_a_range_is_that_of_counting(
+    fn the_share_of_a_range_equals_the_counted_share(
         values in prop::collection::vec(-50_i64..50, 1..400),
         low in -60_i64..60,
         width in 0_i64..60,
@@ -180,7 +180,7 @@ proptest! {
 
     /// A share is always between 0 and 1, because each document has one value.
     #[test]
-    fn shares_are_shares(
+    fn shares_are_between_zero_and_one(
         values in prop::collection::vec(
             prop_oneof![
                 Just(Value::Missing), Just(Value::Null), any::<bool>().prop_map(Value::from),

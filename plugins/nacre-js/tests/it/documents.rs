@@ -91,7 +91,7 @@ fn lazy_and_eager_documents_behave_alike() {
 }
 
 #[test]
-fn each_call_has_a_document_of_its_own() {
+fn each_call_has_its_own_document() {
     let mut engine = engine();
     engine.set_document(r#"{"list":[2,1]}"#).unwrap();
     let source = "d => { d.list.sort(); d.more = d.more || 0; d.more++; return d }";
@@ -103,7 +103,7 @@ fn each_call_has_a_document_of_its_own() {
 }
 
 #[test]
-fn a_document_outlives_a_call_that_leaves_something_to_run() {
+fn a_document_outlives_a_call_with_pending_jobs() {
     let mut engine = engine();
     let fails =
         engine.compile("fails", "d => { Promise.resolve().then(() => d.a); throw 1 }").unwrap();

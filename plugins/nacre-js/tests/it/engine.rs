@@ -19,7 +19,7 @@ fn eval(source: &str) -> String {
 }
 
 #[test]
-fn functions_may_be_written_in_every_form() {
+fn functions_can_be_written_in_every_form() {
     for source in [
         "function (a) { return 7 }",
         "function named(a) { return 7; };\n",
@@ -68,7 +68,7 @@ fn errors_name_the_place_in_the_text() {
 }
 
 #[test]
-fn builtins_do_what_views_expect_of_them() {
+fn builtins_behave_as_views_expect() {
     assert_eq!(eval("() => sum([1, 2, 3.5])"), "6.5");
     assert_eq!(eval("() => dateToArray('2023-11-14T22:13:20Z')"), "[2023,11,14,22,13,20]");
     assert_eq!(eval("() => dateToArray('no date')"), "null");
@@ -122,7 +122,7 @@ fn jobs_of_promises_never_run_in_another_call() {
 
 /// The owner of an engine with a program must recreate it; until then it refuses calls.
 #[test]
-fn a_program_that_has_left_something_to_run_is_not_called_again() {
+fn a_program_with_pending_jobs_is_not_called_again() {
     for fails in [
         "Promise.resolve().then(() => log('late')); throw 1",
         "return new Promise((go) => { globalThis.go = go }).then(() => log('late'))",

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn any_two_are_as_the_collator_has_them() {
+    fn any_two_characters_compare_as_in_the_collator() {
         for (one, other) in
             (b' '..=b'~').flat_map(|one| (b' '..=b'~').map(move |other| (one, other)))
         {
@@ -172,7 +172,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn any_text_is_as_the_collator_has_it(text in "[ -~]{0,40}|[a-cA-C0-2 .]{0,200}|[\0-\u{ff}]{0,5}") {
+        fn any_text_compares_as_in_the_collator(text in "[ -~]{0,40}|[a-cA-C0-2 .]{0,200}|[\0-\u{ff}]{0,5}") {
             compare(&text);
         }
     }

@@ -204,7 +204,7 @@ fn reductions_and_skips_open_few_pages() {
 }
 
 #[test]
-fn deleting_most_rows_leaves_no_crumbs() {
+fn deleting_most_rows_removes_most_pages() {
     let (mut state, mut model) = (MemoryState::default(), Model::new());
     let key = |n: u32| n.to_be_bytes().to_vec();
     apply(&mut state, &mut model, &(0..20_000).map(|n| (key(n), Some(vec![7; 30]))).collect());

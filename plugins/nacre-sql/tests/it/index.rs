@@ -15,7 +15,7 @@ fn entries(definition: &str, document: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_document_has_an_entry_of_its_parts() {
+fn a_document_has_an_entry_with_its_key_parts() {
     assert_eq!(entries("CREATE INDEX i ON o(a, b DESC)", r#"{"a": 1, "b": "x"}"#), [r#"[1,"x"]"#]);
     assert_eq!(entries("CREATE INDEX i ON o(a, b)", r#"{"a": null}"#), ["[null,null]"]);
     assert_eq!(
@@ -25,13 +25,13 @@ fn a_document_has_an_entry_of_its_parts() {
 }
 
 #[test]
-fn a_first_part_that_is_missing_leaves_no_entry() {
+fn a_document_without_the_first_key_part_has_no_entry() {
     assert!(entries("CREATE INDEX i ON o(a, b)", r#"{"b": 1}"#).is_empty());
     assert_eq!(entries("CREATE INDEX i ON o(a INCLUDE MISSING, b)", r#"{"b": 1}"#), ["[null,1]"]);
 }
 
 #[test]
-fn a_condition_chooses_documents() {
+fn a_condition_selects_documents() {
     let definition = "CREATE INDEX i ON o(a) WHERE b > 1";
     assert_eq!(entries(definition, r#"{"a": 1, "b": 2}"#), ["[1]"]);
     assert!(entries(definition, r#"{"a": 1, "b": 1}"#).is_empty());
@@ -68,7 +68,7 @@ fn partition(count: u16, v: &str) -> u16 {
 }
 
 #[test]
-fn values_are_spread_over_partitions_and_equal_ones_are_together() {
+fn values_are_spread_over_partitions_and_equal_values_share_one() {
     let spread = |values: &mut dyn Iterator<Item = String>| {
         let mut counts = [0; 8];
         values.for_each(|value| counts[usize::from(partition(8, &value))] += 1);

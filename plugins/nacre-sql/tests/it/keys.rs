@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn no_key_goes_on_from_another(a in value(), b in value(), descending: bool) {
+    fn no_key_is_a_prefix_of_another(a in value(), b in value(), descending: bool) {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         key::encode(&a, descending, &mut left);
         key::encode(&b, descending, &mut right);
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_give_their_values_back(values in prop::collection::vec((value(), any::<bool>()), 0..4)) {
+    fn keys_decode_to_their_values(values in prop::collection::vec((value(), any::<bool>()), 0..4)) {
         let mut bytes = Vec::new();
         for (value, descending) in &values {
             key::encode(value, *descending, &mut bytes);
@@ -69,14 +69,14 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_are_no_reason_to_panic(bytes: Vec<u8>, descending: bool) {
+    fn arbitrary_bytes_never_panic_as_keys(bytes: Vec<u8>, descending: bool) {
         let decoded = key::decode(&mut bytes.as_slice(), descending);
         let encoding = key::split(&mut bytes.as_slice(), descending);
         prop_assert!(decoded.is_none() || encoding.is_some());
     }
 
     #[test]
-    fn collation_is_an_order(a in value(), b in value(), c in value()) {
+    fn collation_is_a_total_order(a in value(), b in value(), c in value()) {
         prop_assert_eq!(a.collate(&b), b.collate(&a).reverse());
         if a <= b && b <= c {
             prop_assert!(a <= c);

@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn no_soup_of_tokens_makes_the_parser_panic(soup in prop::collection::vec(prop::sample::select(TOKENS), 0..40)) {
+    fn arbitrary_tokens_never_panic_the_parser(soup in prop::collection::vec(prop::sample::select(TOKENS), 0..40)) {
         let text = soup.join(" ");
         if let Ok(Statement::Select(mut select)) = parse(&text) {
             let printed = select.to_string();
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "\\PC{0,60}") {
+    fn arbitrary_text_never_panics_the_parser(text in "\\PC{0,60}") {
         let _ = parse(&text);
     }
 
@@ -234,7 +234,7 @@ proptest! {
 }
 
 #[test]
-fn transactions_begin_and_end_in_several_words() {
+fn transaction_statements_have_several_forms() {
     use nacre_sql::ast::{Statement, TransactionStatement as Of};
     for (text, expected) in [
         ("BEGIN WORK", Of::Begin),
@@ -264,7 +264,7 @@ fn transactions_begin_and_end_in_several_words() {
 }
 
 #[test]
-fn the_operators_of_analytics_are_known_there_alone() {
+fn operators_of_analytics_are_parsed_only_in_analytics() {
     let of_analytics = |text: &str| match nacre_sql::parse_analytics(text).unwrap() {
         Statement::Select(select) => select.to_string(),
         other => panic!("{other:?} is no query"),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_between_the_ranges_are_left_out() {
+    fn entries_between_the_ranges_are_skipped() {
         let spans = spans((0..1000).map(|number| number * 2));
         let mut wide = Wide::of(&spans, false).unwrap();
         let (mut found, mut done) = (entries(0..10), 0);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_far_apart_are_asked_for_one_by_one() {
+    fn ranges_far_apart_are_requested_one_by_one() {
         let spans = spans((0..300).map(|number| number * 200));
         let mut wide = Wide::of(&spans, false).unwrap();
         let (mut found, mut done) = (entries(0..1000), 0);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn few_ranges_and_ranges_from_the_end_are_not_tried() {
+    fn few_ranges_and_reverse_ranges_are_not_merged() {
         assert!(Wide::of(&spans(0..300), true).is_none());
         assert!(Wide::of(&spans(0..200), false).is_none());
         assert!(Wide::of(&[], false).is_none());

@@ -43,7 +43,7 @@ fn prepared() -> Request {
 }
 
 #[test]
-fn a_request_may_ask_for_rules() {
+fn a_request_can_select_the_rule_based_optimizer() {
     let world = world();
     world.query("UPDATE STATISTICS FOR o(a, b)").unwrap();
     assert_eq!(index_of(&world, World::request(STATEMENT)), "by_b");
@@ -57,7 +57,7 @@ fn a_request_may_ask_for_rules() {
 }
 
 #[test]
-fn a_prepared_plan_ends_with_the_statistics_that_it_was_made_by() {
+fn a_prepared_plan_expires_with_its_statistics() {
     let world = world();
     world.query(&format!("PREPARE p AS {STATEMENT}")).unwrap();
     let index = || index_of(&world, prepared());

@@ -143,7 +143,7 @@ fn a_covering_index_is_preferred_to_an_ordered_one_and_that_to_others() {
 }
 
 #[test]
-fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
+fn an_index_of_all_documents_is_scanned_in_full_where_useful() {
     insta::assert_snapshot!(plans(
         &[
             "CREATE INDEX d1 ON o(day INCLUDE MISSING)",
@@ -167,7 +167,7 @@ fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
 }
 
 #[test]
-fn the_least_and_the_greatest_value_are_at_the_ends_of_an_index() {
+fn min_and_max_are_read_from_the_ends_of_an_index() {
     insta::assert_snapshot!(plans(
         &["CREATE INDEX ab ON o(a, b)"],
         &[
@@ -280,7 +280,7 @@ fn arrays_keys_and_joins() {
 }
 
 #[test]
-fn flattened_and_nested_array_keys_are_asked_for_as_parts() {
+fn flattened_and_nested_array_keys_are_requested_as_parts() {
     insta::assert_snapshot!(plans(
         &[
             "CREATE INDEX flat ON o(DISTINCT ARRAY FLATTEN_KEYS(r.a, r.b DESC) FOR r IN rs END, n)",

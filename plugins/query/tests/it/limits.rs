@@ -18,7 +18,7 @@ fn world_of(count: usize) -> World {
 }
 
 #[test]
-fn ten_thousand_parentheses_are_refused_with_their_place() {
+fn ten_thousand_parentheses_are_refused_with_their_position() {
     let error = refusal(World::new().query(&format!(
         "SELECT {}1{}",
         "(".repeat(10_000),
@@ -63,13 +63,13 @@ fn long_rows_of_operators_are_not_deep() {
 }
 
 #[test]
-fn as_deep_as_is_allowed_is_evaluated() {
+fn expressions_of_the_maximum_depth_are_evaluated() {
     let text = format!("SELECT RAW {}1{}", "ABS(".repeat(150), ")".repeat(150));
     assert_eq!(World::new().query(&text).unwrap(), [Value::Int(1)]);
 }
 
 #[test]
-fn conditions_may_be_many_when_they_are_not_deep() {
+fn many_shallow_conditions_are_allowed() {
     let many: Vec<String> = (0..5000).map(|at| format!("d.n = {at}")).collect();
     let text = format!("SELECT RAW COUNT(1) FROM docs AS d WHERE {}", many.join(" OR "));
     assert_eq!(world_of(100).query(&text).unwrap(), [Value::Int(100)]);
@@ -133,7 +133,7 @@ fn many_rows_of_one_group_need_no_more_memory_than_one() {
 }
 
 #[test]
-fn a_request_ends_when_its_time_is_over() {
+fn a_request_ends_at_its_timeout() {
     let mut world = world_of(300);
     world.platform = TestPlatform::with_patience(50);
     let error = refusal(world.query("SELECT COUNT(1) FROM docs AS a JOIN docs AS b ON a.n != b.n"));
@@ -169,7 +169,7 @@ fn variables_that_double_are_refused_before_they_fill_the_memory() {
 }
 
 #[test]
-fn the_least_integer_may_be_negated() {
+fn the_smallest_integer_can_be_negated() {
     let rows = World::new().query("SELECT RAW - -9223372036854775808").unwrap();
     assert_eq!(rows[0].as_f64(), Some(9_223_372_036_854_775_808.0));
 }
@@ -241,7 +241,7 @@ fn a_document_that_could_not_be_read_again_is_not_written() {
 }
 
 #[test]
-fn a_long_list_over_an_index_finds_all_of_it_in_either_order() {
+fn a_long_list_over_an_index_finds_all_documents_in_either_order() {
     let world = world_of(3000);
     world.query("CREATE INDEX by_n ON docs(n)").unwrap();
     let list: Vec<Value> = (0..20_000).map(|at| Value::Int(at * 2)).collect();

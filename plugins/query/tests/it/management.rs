@@ -41,7 +41,7 @@ fn deferred_indexes_are_built_by_name_or_by_query() {
 /// The statement that the shell uses to complete paths once had a syntax error, which completion
 /// hides.
 #[test]
-fn the_shell_is_given_the_keyspaces() {
+fn the_shell_receives_the_keyspaces() {
     let statement = include_str!("../../../../server/nacre-cli/src/sh/keyspaces.sqlpp");
     let world = World::new();
     world.add("things", []);
@@ -66,7 +66,7 @@ fn options_of_an_index_are_checked() {
 }
 
 #[test]
-fn an_index_is_given_other_copies() {
+fn the_number_of_replicas_of_an_index_can_be_altered() {
     let world = World::new();
     world.query("CREATE INDEX a ON default:`default`(f) PARTITION BY HASH(f)").unwrap();
     world.query("CREATE INDEX b ON default:`default`(f)").unwrap();
@@ -250,7 +250,7 @@ const ENDLESS: &str =
     "SELECT COUNT(*) FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
 
 #[test]
-fn a_request_that_runs_is_seen_and_can_be_stopped() {
+fn a_running_request_is_listed_and_can_be_stopped() {
     let world = World::new();
     let mut request = World::request(ENDLESS);
     request.client_context_id = Some("mine".into());
@@ -269,7 +269,7 @@ fn a_request_that_runs_is_seen_and_can_be_stopped() {
 }
 
 #[test]
-fn requests_that_took_long_are_kept_when_they_have_ended() {
+fn slow_requests_are_listed_after_they_end() {
     let world = World::new();
     for (statement, ms) in [("SELECT RAW 1", 999), ("SELECT RAW 2", 1000), ("SELEC", 5000)] {
         let mut response =
@@ -287,7 +287,7 @@ fn requests_that_took_long_are_kept_when_they_have_ended() {
 }
 
 #[test]
-fn management_over_http_is_the_same_catalogs() {
+fn management_over_http_has_the_same_catalogs() {
     let world = World::new();
     world.query("PREPARE p AS SELECT 1").unwrap();
     let ask = |method: &str, path: &str| {
@@ -308,7 +308,7 @@ fn management_over_http_is_the_same_catalogs() {
 }
 
 #[test]
-fn the_setting_for_the_time_of_requests_is_taken_or_refused_as_a_whole() {
+fn the_timeout_setting_is_accepted_or_refused_as_a_whole() {
     let world = World::new();
     let call = |method: &str, body: &str| {
         let reply = admin(

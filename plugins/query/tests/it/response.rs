@@ -57,7 +57,7 @@ fn times_below_a_millisecond_are_not_zero() {
 }
 
 #[test]
-fn an_error_has_its_place() {
+fn an_error_has_its_position() {
     insta::assert_snapshot!(body(&World::new(), World::request("SELECT 1 +\n  FROM")));
 }
 
@@ -74,7 +74,7 @@ fn a_refused_insert_reports_the_reason() {
 /// A document that is selected as a whole is passed on unchanged: numbers keep their digits, and names may occur
 /// twice.
 #[test]
-fn a_document_that_only_passes_through_stays_as_it_was_written() {
+fn a_document_that_passes_through_is_unchanged() {
     let world = World::new();
     world.add("docs", []);
     let text = r#"{"pi":3.14159265358979323846, "a":1,"a":2}"#;
@@ -170,7 +170,7 @@ fn requests_are_read_from_json_and_from_forms() {
 }
 
 #[test]
-fn parameters_that_are_wrong_are_refused_by_code() {
+fn invalid_parameters_are_refused_with_their_code() {
     let code = |body: &str| Request::from_json(body.as_bytes()).unwrap_err().code;
     assert_eq!(code("[]"), 1040);
     assert_eq!(code("{"), 1040);

@@ -160,7 +160,7 @@ fn a_statement_needs_the_rights_of_the_table_and_no_others() {
 }
 
 #[test]
-fn rights_are_asked_for_again_when_the_plan_of_a_prepared_statement_is_kept() {
+fn rights_are_checked_at_each_execution_of_a_prepared_plan() {
     let (world, granted) = world();
     let execute = || {
         let mut request = Request::of("");

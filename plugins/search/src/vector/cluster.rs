@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_around_some_places_are_in_the_lists_of_these() {
+    fn points_around_a_few_centers_are_in_the_lists_of_these_centers() {
         let places = [[0.0_f32, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]];
         let sample: Vec<f32> = (0..400)
             .flat_map(|n| {

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_product_with_a_code_is_about_that_with_the_vector() {
+    fn the_product_with_a_code_approximates_that_with_the_vector() {
         for dims in [1_usize, 3, 16, 40, 4096] {
             let number = |n: usize| ((n * 7919 % 101) as f32 / 50.0 - 1.0) * (1 + n % 3) as f32;
             let vector: Vec<f32> = (0..dims).map(number).collect();

@@ -134,7 +134,7 @@ fn terms_that_are_too_long_are_left_out() {
 }
 
 #[test]
-fn requests_of_random_bytes_do_no_harm() {
+fn requests_of_random_bytes_never_panic() {
     use rand::{Rng, SeedableRng};
     let mut random = rand::rngs::StdRng::seed_from_u64(7);
     let world = world_of_words(5);
@@ -180,7 +180,7 @@ fn requests_of_random_bytes_do_no_harm() {
 }
 
 #[test]
-fn requests_of_wrong_shapes_do_no_harm() {
+fn requests_of_wrong_shapes_never_panic() {
     use rand::{Rng, SeedableRng};
     let mut random = rand::rngs::StdRng::seed_from_u64(8);
     let world = world_of_words(5);

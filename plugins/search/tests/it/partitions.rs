@@ -111,7 +111,7 @@ fn a_failed_partition_is_named_in_addition_to_the_hits_of_others() {
 }
 
 #[test]
-fn a_request_is_given_up_when_its_time_is_over() {
+fn a_request_is_abandoned_at_its_timeout() {
     let mut world = World::new(&Value::Null).unwrap();
     let bodies: Vec<String> = (0..9000).map(|id| format!("d{id}")).collect();
     world.add(bodies.iter().map(|id| (&**id, &b"{\"a\": 1}"[..])), 10_000);
@@ -139,7 +139,7 @@ fn only_requested_vbuckets_are_searched_and_removed_ones_are_empty() {
 }
 
 #[test]
-fn the_neighbours_of_all_partitions_count_not_those_of_each() {
+fn neighbours_are_ranked_over_all_partitions() {
     let params = json!({"mapping": {"default_mapping": {"properties": {"v": {"fields": [
         {"type": "vector", "dims": 2, "index": true},
     ]}}}}});

@@ -18,7 +18,7 @@ fn add(world: &mut World, id: &str, text: &str) {
 }
 
 #[test]
-fn an_index_is_opened_as_it_was_committed() {
+fn an_index_opens_at_its_last_commit() {
     let mut world = World::new(&Value::Null).unwrap();
     add(&mut world, "a", "red apple");
     add(&mut world, "b", "green apple");
@@ -110,7 +110,7 @@ fn a_name_of_a_segment_is_used_once() {
 }
 
 #[test]
-fn files_written_after_the_commit_do_no_harm() {
+fn files_written_after_the_commit_are_ignored() {
     let mut world = World::new(&Value::Null).unwrap();
     add(&mut world, "a", "first");
     let commit = world.index.commit("1").unwrap();

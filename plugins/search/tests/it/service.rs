@@ -124,7 +124,7 @@ fn a_part_that_refuses_refuses_the_whole() {
 }
 
 #[test]
-fn definitions_that_are_refused_are_not_deployed() {
+fn refused_definitions_are_not_deployed() {
     let config = json!({"params": {"mapping": {"default_analyzer": "nope"}}}).to_string();
     let refused = Harness::<SearchService<Memory>>::new(&config).map(drop).unwrap_err();
     assert_eq!(

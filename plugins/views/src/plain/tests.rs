@@ -349,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_not(text in "[a-z0-9(){}\\[\\].,;:=!<>'\"/*+ \n-]{0,60}") {
+    fn any_text_is_parsed_or_left_to_the_engine(text in "[a-z0-9(){}\\[\\].,;:=!<>'\"/*+ \n-]{0,60}") {
         Plain::read(&text);
         Plain::read(&format!("function (doc) {{ {text} }}"));
     }

@@ -231,7 +231,7 @@ fn rounds_and_pieces_make_one_answer() {
 
 /// A repeated key is two ranges, whose groups remain separate.
 #[test]
-fn keys_that_are_asked_for_twice_are_given_twice() {
+fn keys_requested_twice_are_returned_twice() {
     let mut nodes = odd_and_even(Bounds { part_bytes: 1, ..narrow() });
     let answer = nodes.ask(&get("/v", r#"group=true&keys=["all",["n",3],"all"]"#));
     insta::assert_snapshot!(answer.body, @r#"
@@ -350,7 +350,7 @@ fn malformed_parts_are_refused_and_never_a_panic() {
 
 /// Groups are not rows, and the first round is not the second.
 #[test]
-fn parts_of_another_question_are_refused() {
+fn parts_of_another_request_are_refused() {
     let mut nodes = odd_and_even(narrow());
     let (rows, groups) = (get("/v", "reduce=false"), get("/v", "group=true"));
     let parts = nodes.parts(&rows);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_defined_survives_a_restart() {
+    fn definitions_survive_a_restart() {
         let folder =
             std::env::temp_dir().join(format!("nacre-analytics-{:x}", rand::random::<u64>()));
         assert_eq!(Catalog::read(&folder).unwrap(), Catalog::default());

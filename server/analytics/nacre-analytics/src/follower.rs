@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_that_can_be_read_is_taken() {
+    fn only_valid_json_is_accepted() {
         assert_eq!(json_text(b"{\"a\":[1,\"[[\"]}"), Some("{\"a\":[1,\"[[\"]}"));
         assert_eq!(json_text(b"17"), Some("17"));
         for value in [&b"{"[..], b"", b"\xff", b"{} {}"] {

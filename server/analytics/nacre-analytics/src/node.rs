@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_those_of_basic() {
+    fn credentials_come_from_basic_authentication() {
         let header = format!("Basic {}", STANDARD.encode("ann:se:cret"));
         assert_eq!(credentials(Some(&header)), Some(("ann".into(), "se:cret".into())));
         for header in
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_those_that_the_node_has_granted() {
+    fn rights_are_those_granted_by_the_node() {
         let caller =
             Caller::known("ann", "%7B%22manage%22:[%22b%22],%22select%22:[%22b:s%22,%22c%22]}");
         let Some(Caller::Known { manage, select, .. }) = caller else {

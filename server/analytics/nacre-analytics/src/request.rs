@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_a_request_say_the_same() {
+    fn both_forms_of_a_request_are_equivalent() {
         let json = br#"{"statement":"SELECT 1","args":[1,"a"],"$x":[2],"timeout":"75000ms","scan_consistency":"request_plus","query_context":"default:`b`.`s`"}"#;
         let form = b"statement=SELECT+1&args=%5B1%2C%22a%22%5D&%24x=%5B2%5D&timeout=1m15s&scan_consistency=request_plus&query_context=default%3A%60b%60.%60s%60";
         let json = Request::read("application/json", "", json).unwrap();

@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_statement_is_refused_with_its_place() {
+    fn invalid_statements_are_refused_with_their_position() {
         for (text, code) in [
             ("", 21004),
             (" ; ", 21004),

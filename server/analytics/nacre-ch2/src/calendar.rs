@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_match_the_calendar() {
         assert_eq!(text(seconds(2016, 2, 29) + 3661), "2016-02-29 01:01:01");
         assert_eq!(text(seconds(2014, 1, 1)), "2014-01-01 00:00:00");
         assert_eq!(text(seconds(2020, 12, 31) + DAY), "2021-01-01 00:00:00");

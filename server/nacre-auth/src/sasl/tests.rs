@@ -110,7 +110,7 @@ fn published_exchanges_hold() {
 }
 
 #[test]
-fn every_mechanism_lets_the_right_client_in() {
+fn every_mechanism_accepts_the_right_password() {
     for (mechanism, hash) in SCRAM {
         let client = Client::new(hash, "ann", "secret", "abc");
         assert_eq!(log_in(mechanism, &client).as_deref(), Some("ann"));
@@ -147,7 +147,7 @@ fn wrong_passwords_and_unknown_users_fail_at_the_end() {
 }
 
 #[test]
-fn a_client_without_channel_binding_may_say_that_it_has_some() {
+fn a_client_can_claim_support_for_channel_binding_without_using_it() {
     let mut client = Client::new(Hash::Sha256, "ann", "secret", "abc");
     client.header = "y,,";
     assert_eq!(log_in(Mechanism::ScramSha256, &client).as_deref(), Some("ann"));

@@ -45,7 +45,7 @@ fn own_password(by: &Login) -> Edit {
 }
 
 #[test]
-fn a_new_password_of_ones_own_leaves_a_revocation_as_it_is() {
+fn changing_ones_own_password_keeps_a_revocation() {
     let mut users = users();
     let (boss, ann) = (login(&users, "boss"), login(&users, "ann"));
     let revoke = Edit::User(UserEdit { roles: Some(Vec::new()), ..edit("ann") });
@@ -57,7 +57,7 @@ fn a_new_password_of_ones_own_leaves_a_revocation_as_it_is() {
 }
 
 #[test]
-fn a_new_password_of_ones_own_brings_no_user_back() {
+fn changing_ones_own_password_does_not_recreate_a_deleted_user() {
     let mut users = users();
     let (boss, ann) = (login(&users, "boss"), login(&users, "ann"));
     apply(&mut users, Some(&boss), remove("ann")).unwrap();
@@ -72,7 +72,7 @@ fn a_new_password_of_ones_own_brings_no_user_back() {
 }
 
 #[test]
-fn a_new_password_of_ones_own_undoes_no_reset() {
+fn changing_ones_own_password_does_not_undo_a_reset() {
     let mut users = users();
     let (boss, ann) = (login(&users, "boss"), login(&users, "ann"));
     let by_certificate = Login { password: None, ..ann.clone() };
@@ -168,7 +168,7 @@ fn invalid_changes_are_refused_with_nothing_changed() {
 }
 
 #[test]
-fn roles_on_what_was_dropped_meanwhile_are_left_out() {
+fn roles_on_dropped_keyspaces_are_omitted() {
     let mut users = users();
     let fields = UserEdit { roles: Some(roles("data_reader[a] data_reader[b]")), ..edit("ann") };
     let there = |place: Keyspace<'_>| place.bucket != Some("a");

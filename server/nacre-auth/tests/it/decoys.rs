@@ -49,7 +49,7 @@ fn old_user(name: &str) -> User {
 }
 
 #[test]
-fn rounds_of_earlier_releases_do_not_give_names_away() {
+fn iteration_counts_of_earlier_releases_do_not_reveal_names() {
     let mut users = process(1, "secret of the cluster");
     let unknown: Vec<String> = (0..400).map(|number| format!("stranger-{number}")).collect();
     let few_rounds = |users: &Users| {
@@ -70,7 +70,7 @@ fn rounds_of_earlier_releases_do_not_give_names_away() {
 }
 
 #[test]
-fn a_password_of_an_earlier_release_is_still_right() {
+fn a_password_of_an_earlier_release_is_still_valid() {
     let mut users = process(1, "secret of the cluster");
     users.insert(old_user("old"));
     assert!(users.verify("old", "secret").is_some() && users.verify("old", "Secret").is_none());

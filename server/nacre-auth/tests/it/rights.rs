@@ -206,7 +206,7 @@ fn every_change_of_users_is_allowed_only_to_the_roles_of_the_table() {
 }
 
 #[test]
-fn everybody_may_change_the_own_password_and_nothing_else_by_that() {
+fn every_user_can_change_their_own_password_and_nothing_else() {
     let mut users = everybody();
     let credentials = Credentials::derive("password", [2; SALT_BYTES]);
     for kind in RoleKind::ALL {

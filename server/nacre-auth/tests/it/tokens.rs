@@ -96,7 +96,7 @@ fn roles_of_different_collections_have_nothing_in_common_within_a_bucket() {
 }
 
 #[test]
-fn rights_that_the_user_gets_or_loses_count_at_once() {
+fn changed_rights_of_a_user_apply_to_tokens_immediately() {
     let mut users = users("data_reader[a]");
     let text = create(&mut users, 1, Some("data_reader[*]")).unwrap();
     let edit = |fields: UserEdit| {
@@ -187,7 +187,7 @@ fn only_administrators_end_the_tokens_of_others() {
 }
 
 #[test]
-fn a_user_has_a_bounded_number_of_tokens_and_those_that_ended_do_not_count() {
+fn the_number_of_tokens_of_a_user_is_limited_without_expired_ones() {
     let mut users = users("admin");
     for number in 1..=ApiToken::COUNT_MAX {
         create(&mut users, u8::try_from(number).unwrap(), None).unwrap();
@@ -223,7 +223,7 @@ fn tokens_out_of_bounds_are_refused() {
 }
 
 #[test]
-fn a_text_that_was_changed_anywhere_is_no_token() {
+fn an_altered_text_is_not_a_token() {
     let mut users = users("admin");
     let text = create(&mut users, 0x1a, None).unwrap();
     assert_eq!(text.len(), 88);
@@ -241,7 +241,7 @@ fn a_text_that_was_changed_anywhere_is_no_token() {
 }
 
 #[test]
-fn the_stored_form_has_no_text_of_a_token_and_is_read_again() {
+fn the_stored_form_contains_no_token_text_and_reads_back() {
     let mut users = users("admin");
     let text = create(&mut users, 1, Some("data_reader[a]")).unwrap();
     let stored = serde_json::to_string(users.get("ann").unwrap()).unwrap();

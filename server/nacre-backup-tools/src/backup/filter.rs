@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_has_no_fields() {
+    fn documents_that_are_not_json_have_no_fields() {
         let binary = record(RecordKind::Set, 0, b"{\"a\":1}");
         assert_eq!(holds("a = 1", &binary), Ok(false));
         assert_eq!(holds("a IS MISSING AND META().id = 'order::7'", &binary), Ok(true));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_evaluated_is_named() {
+    fn conditions_that_cannot_be_evaluated_are_refused_with_a_reason() {
         for text in ["", "type =", "(SELECT 1) = 1", "a = $1"] {
             assert!(checked(text).is_err(), "{text}");
         }

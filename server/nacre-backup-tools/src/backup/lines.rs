@@ -185,7 +185,7 @@ mod tests {
     const META: &str = r#""scope":"s","collection":"c","cas":"7","rev":2,"flags":3,"expiry":4"#;
 
     #[test]
-    fn a_line_is_the_document_that_it_was() {
+    fn a_line_reads_back_as_its_document() {
         let line =
             format!(r#"{{"key":"k",{META},"xattrs":{{"xy":true,"a":1.0}},"body":{{"b":1}}}}"#);
         let version = ExportedVersion::read(&line).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_document_says_why() {
+    fn a_malformed_line_is_refused_with_a_reason() {
         let why = |line: String| ExportedVersion::read(&line).err().unwrap();
         assert!(why("{}".into()).contains("no document with metadata"));
         assert!(why(format!(r#"{{{META},"body":1}}"#)).contains("key_base64"));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collection_goes_before_its_bucket() {
+    fn a_mapping_of_a_collection_overrides_that_of_its_bucket() {
         let pairs = ["a=b".to_owned(), "a.s.c=d.t.e".to_owned(), "x.y=z.y".to_owned()];
         let mapping = Mapping::read(&pairs[..2]).unwrap();
         assert_eq!(mapping.target("a", "s", "c"), ["d", "t", "e"]);

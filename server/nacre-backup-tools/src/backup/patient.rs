@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_somebody_else_is_not_taken_for_the_own_one() {
+    fn an_object_of_another_writer_is_not_mistaken_for_ones_own() {
         let store = Down::default();
         let patient = PatientStore::new(store.clone(), store.clock.clone(), PATIENCE);
         patient.create("a", b"one").unwrap();

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_stays_with_all_that_it_continues() {
+    fn backups_in_use_are_kept_with_those_they_continue() {
         let mut fixture = Fixture::new();
         let first = fixture.back_up(1, &["shop"], true);
         let second = fixture.back_up(2, &["shop"], false);

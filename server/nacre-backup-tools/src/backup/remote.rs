@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_an_address_is_the_beginning_of_names() {
+    fn the_path_of_an_address_is_a_prefix_of_names() {
         let prefix = |text: &str| {
             let address = RemoteAddress::read(text)?.expect("it names a store");
             RemoteStore::new(&address).map(|store| store.prefix)

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_refused() {
         for text in ["", "0d", "30", "d", "3x", "-3d", "3 d", "99999999999999999999d", "3d4"] {
             assert!(duration(text).is_err(), "{text}");
         }

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_has_the_digest_of_the_archive() {
+    fn restored_documents_have_the_digest_of_the_archive() {
         let names: Vec<String> = (0..100).map(|n| format!("key-{n}")).collect();
         let with_attributes = [ATTRIBUTES, b"{\"n\":1}"].concat();
         let mut records: Vec<Record<'_>> = names
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_would_refuse_or_change_is_found() {
+    fn documents_that_a_node_would_refuse_or_change_are_found() {
         let long = [b'k'; 300];
         let fixture = back_up(&[
             document(&long, 0, b"text"),
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_where_it_is() {
+    fn damage_is_located() {
         let fixture = back_up(&[document(b"k", DATATYPE_JSON, b"{\"n\":1}")]);
         let name = format!("backups/{}/data/0.nbk", fixture.id);
         let mut bytes = fixture.store.read(&name, 0..u64::MAX).unwrap();

@@ -170,7 +170,7 @@ fn a_merge_omits_changes_that_a_failover_discarded() {
 }
 
 #[test]
-fn a_merge_that_is_interrupted_anywhere_harms_nothing() {
+fn an_interrupted_merge_changes_no_backup() {
     let mut outcomes = [0; 2];
     for seed in 0..4 {
         let mut world = World::new(seed);

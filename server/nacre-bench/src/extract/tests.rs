@@ -82,7 +82,7 @@ fn a_run_is_a_row_with_empty_cells_for_missing_results() {
 }
 
 #[test]
-fn numbers_are_written_as_readers_of_the_file_want_them() {
+fn numbers_have_the_requested_format() {
     let options =
         ["-p", "threads", "-r", "OVERALL.Throughput(ops/sec)", "-s", ",", "-c", ";", "-d", "1"];
     insta::assert_snapshot!(extracted(NEW.as_bytes(), &options).unwrap(), @r"
@@ -113,7 +113,7 @@ fn a_file_has_the_options_under_the_names_of_the_original() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_refused() {
     let reason = |options: &[&str]| extracted(OLD.as_bytes(), options).unwrap_err();
     assert_eq!(
         reason(&["-r", "Throughput"]),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_transactions_have_a_name_of_their_own() {
+    fn failed_transactions_have_a_separate_name() {
         let mut all = seen(&[("INSERT-USER", 100, true), ("INSERT-USER", 300, true)]);
         all.add(seen(&[("INSERT-USER", 9000, false), ("INSERT-USER", 200, true)])).unwrap();
         let counts: Vec<_> =
@@ -184,7 +184,7 @@ mod tests {
     }
     /// Two clients, one of which has completed its share after half of the time.
     #[test]
-    fn a_client_that_has_done_its_share_is_not_missed() {
+    fn a_finished_client_is_not_counted_as_in_flight() {
         let measurements = seen(&[("A", 1000, true), ("A", 3000, true), ("A", 2000, true)]);
         let (started, elapsed) = (UNIX_EPOCH, Duration::from_millis(4));
         let at_work = Duration::from_millis(6);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_then_it_is_given_up() {
+    fn pauses_double_up_to_a_maximum_until_the_last_attempt() {
         let (done, tried, pauses, retries) = outcome(&policy(13), &["ETMPFAIL"; 13]);
         assert_eq!((done, tried), (Err("ETMPFAIL".to_owned()), 13));
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);

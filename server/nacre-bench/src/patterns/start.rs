@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_is_not_given_or_is_over_is_not_waited_for() {
+    fn a_missing_or_past_start_time_causes_no_wait() {
         assert_eq!(start(&[], at(1, 2, 3)), Ok(Start::Now));
         let over = start(&["startAt=1000"], at(1, 2, 3)).unwrap();
         assert_eq!(over, Start::At(UNIX_EPOCH + Duration::from_secs(1)));

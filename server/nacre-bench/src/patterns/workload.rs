@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_original_classes_are_taken() {
+    fn names_of_the_original_classes_are_accepted() {
         let named = |name: &str| Workload::from_str(name, false).map(Workload::name);
         assert_eq!(named("IndexTableQueryUser").unwrap(), "index-table-query");
         assert_eq!(named("FowPaginateFeeds").unwrap(), "fow-paginate");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_properties() {
+    fn sizes_come_from_properties() {
         let loads = |workload, given: &[&str]| pattern(workload, given).map(|made| made.loads());
         let feeds = ["fow.usersCount=7", "fow.friendsPerUser=3", "fow.activitiesPerUser=2"];
         assert_eq!(loads(Workload::FowPaginate, &feeds), Ok(7 + 7 * 2));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_make_no_sense_are_refused() {
+    fn invalid_sizes_are_refused() {
         let refused = |workload, given: &[&str]| pattern(workload, given).err().unwrap_or_default();
         let reason = refused(Workload::ForSave, &["for.friendsPerUser=100"]);
         assert_eq!(reason, "for.friendsPerUser is less than for.usersCount");

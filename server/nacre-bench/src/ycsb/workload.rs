@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn popularity_is_that_of_the_workload() {
+    fn popularity_follows_the_workload() {
         let (records, mut random) = (Records::new(1000, 0), StdRng::seed_from_u64(1));
         let text = text(&mut random);
         let share_of = |popularity| {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_mixed_as_the_workloads_say_and_records_have_ten_fields() {
+    fn operations_follow_the_mix_of_the_workload_and_records_have_ten_fields() {
         let (records, mut random) = (Records::new(10, 0), StdRng::seed_from_u64(1));
         let text = text(&mut random);
         let mut source = Source::new(&records, &text, Popularity::Uniform, random).unwrap();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_looked_at_three_times_before_its_turn() {
+    fn each_request_is_prefetched_in_three_steps() {
         let keys: Vec<String> = (0..12).map(|number| format!("key {number}")).collect();
         let taken = taken(&reads(&keys), &keys);
         assert_eq!(taken[0], [0; 0], "the first has its turn at once");

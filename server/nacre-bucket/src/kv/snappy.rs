@@ -52,7 +52,7 @@ mod tests {
 
     /// Zeros compress to a twentieth: the frame is small, but the document is not.
     #[test]
-    fn a_value_that_is_too_large_once_it_is_inflated_is_too_large() {
+    fn a_value_that_is_too_large_after_decompression_is_refused() {
         let inflated = |bytes: usize| {
             inflate(&snap::raw::Encoder::new().compress_vec(&vec![0; bytes]).unwrap())
         };
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_is_only_claimed_costs_nothing() {
+    fn a_claimed_length_allocates_no_memory() {
         // Claims 4 GiB - 1.
         assert_eq!(inflate(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0x00, b'a']), Err(Status::TooBig));
         for cut in [&b""[..], &[0x80], &[0x05, 0x10, b'a'], &[0x08, 0x01, 0x00]] {

@@ -326,7 +326,7 @@ fn quiet_writes_are_decided_about_in_order() {
 }
 
 #[test]
-fn a_document_that_is_only_on_disk_is_shown_whole() {
+fn the_resolver_receives_a_document_on_disk_in_full() {
     for eviction_policy in [EvictionPolicy::ValueOnly, EvictionPolicy::Full] {
         let settings =
             BucketSettings { ram_quota_mb: 100, eviction_policy, ..BucketSettings::default() };

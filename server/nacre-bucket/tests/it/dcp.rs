@@ -74,7 +74,7 @@ fn a_consumer_receives_all_changes() {
 }
 
 #[test]
-fn a_stream_answers_with_the_failover_log_and_ends_where_it_was_to() {
+fn a_stream_begins_with_the_failover_log_and_ends_at_its_end_seqno() {
     let (world, node, mut connection) = world();
     for key in ["a", "b", "c"] {
         connection.set(key, "1");
@@ -93,7 +93,7 @@ fn a_stream_answers_with_the_failover_log_and_ends_where_it_was_to() {
 }
 
 #[test]
-fn flags_say_where_a_stream_begins_and_ends() {
+fn flags_set_the_beginning_and_the_end_of_a_stream() {
     let (world, node, mut connection) = world();
     connection.set("a", "1");
     world.run_tasks();
@@ -137,7 +137,7 @@ fn evicted_documents_are_read_from_the_store() {
 }
 
 #[test]
-fn deletions_and_expirations_travel_as_the_consumer_wants_them() {
+fn deletions_and_expirations_are_sent_in_the_requested_form() {
     let (world, node, mut connection) = world();
     connection.ask(&request(0x01, &[0, 0, 0, 0, 0, 0, 0, 5], b"a", b"1"));
     world.wait(10);
@@ -312,7 +312,7 @@ fn scopes_and_collections_are_streamed_and_can_be_chosen() {
 }
 
 #[test]
-fn values_travel_in_the_form_that_was_agreed() {
+fn values_are_sent_in_the_negotiated_form() {
     let (world, node, mut connection) = world();
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(200));
     connection.set("k", &body);
@@ -345,7 +345,7 @@ fn values_travel_in_the_form_that_was_agreed() {
 }
 
 #[test]
-fn requests_that_make_no_sense_get_their_status() {
+fn invalid_requests_get_their_status() {
     let (world, node, mut connection) = world();
     let mut consumer = Consumer::connect(&world, &node, &[COLLECTIONS]);
     assert_eq!(consumer.stream(BEGINNING).0, 0x04, "before DCP_OPEN");
@@ -489,7 +489,7 @@ fn no_more_is_sent_than_the_window_and_one_message() {
 }
 
 #[test]
-fn a_consumer_that_takes_nothing_does_not_hold_history_back() {
+fn a_stalled_consumer_does_not_retain_history() {
     let world = World::new();
     let settings = BucketSettings { ram_quota_mb: 100, ..BucketSettings::default() };
     let node = world.node_with(settings);
@@ -522,7 +522,7 @@ fn a_consumer_that_takes_nothing_does_not_hold_history_back() {
 }
 
 #[test]
-fn a_consumer_that_takes_nothing_does_not_keep_scans_open() {
+fn a_stalled_consumer_does_not_keep_scans_open() {
     let (world, node, mut connection) = world();
     for n in 0..2000 {
         connection.set(&format!("k{n}"), "1");
@@ -560,7 +560,7 @@ fn a_consumer_that_takes_nothing_does_not_keep_scans_open() {
 }
 
 #[test]
-fn a_silent_consumer_is_asked_and_then_cut() {
+fn a_silent_consumer_is_probed_and_then_disconnected() {
     let (world, node, _) = world();
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.control("set_noop_interval", "60"), 0);
@@ -597,7 +597,7 @@ fn a_consumer_that_comes_back_takes_the_place_of_its_old_connection() {
 }
 
 #[test]
-fn a_consumer_that_goes_away_leaves_nothing_behind() {
+fn a_disconnected_consumer_leaves_no_state_behind() {
     let (world, node, mut connection) = world();
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.stream(BEGINNING).0, 0);
@@ -674,7 +674,7 @@ fn durable_writes_are_streamed_once_committed() {
 }
 
 #[test]
-fn streams_need_the_right_to_what_they_show() {
+fn streams_need_the_right_to_their_collections() {
     let (world, node, _) = world();
     change(
         &node,

@@ -62,7 +62,7 @@ fn a_write_that_does_not_reach_the_disk_in_time_is_ambiguous() {
 }
 
 #[test]
-fn a_request_that_has_waited_long_is_kept_with_what_it_has_waited_for() {
+fn a_slow_request_is_recorded_with_the_reason_of_its_wait() {
     let world = World::new();
     let node = world.node();
     let second = Duration::from_secs(1);
@@ -108,7 +108,7 @@ fn no_request_waits_for_a_failed_store() {
 }
 
 #[test]
-fn a_bucket_has_a_least_level() {
+fn a_bucket_has_a_minimum_durability_level() {
     let world = World::new();
     let settings = BucketSettings { durability_min_level: 3, ..BucketSettings::default() };
     let node = world.node_with(settings);
@@ -119,7 +119,7 @@ fn a_bucket_has_a_least_level() {
 }
 
 #[test]
-fn levels_that_cannot_be_had_are_refused() {
+fn unavailable_levels_are_refused() {
     let status = |settings: BucketSettings, level| {
         let world = World::new();
         let node = world.node_with(settings);

@@ -122,7 +122,7 @@ fn documents_before_the_kept_history_form_their_own_snapshot() {
 }
 
 #[test]
-fn history_is_forgotten_when_it_is_old_enough_and_not_before() {
+fn history_is_removed_at_its_age_limit_and_not_before() {
     let (world, node, mut connection) = world(an_hour());
     let seconds = |count: u64| {
         for _ in 0..count / 60 {

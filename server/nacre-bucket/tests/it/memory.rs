@@ -165,7 +165,7 @@ fn a_bucket_that_evicts_nothing_refuses_writes_over_its_quota() {
 
 /// The bucket has no store, so history is freed without waiting for persistence.
 #[test]
-fn a_bucket_without_a_store_lets_history_go_as_it_is_written() {
+fn a_bucket_without_a_store_frees_history_as_it_is_written() {
     let world = World::new();
     let node = world.node_with(small(EvictionPolicy::None, BucketKind::Ephemeral));
     let mut connection = Connection::open(&node);
@@ -184,7 +184,7 @@ fn a_bucket_without_a_store_lets_history_go_as_it_is_written() {
 }
 
 #[test]
-fn a_bucket_without_a_store_deletes_what_is_read_least() {
+fn a_bucket_without_a_store_deletes_the_least_read_documents() {
     let world = World::new();
     let node = world.node_with(small(EvictionPolicy::NotRecentlyUsed, BucketKind::Ephemeral));
     let mut connection = Connection::open(&node);

@@ -41,7 +41,7 @@ fn a_failed_commit_makes_its_vbuckets_read_only_and_no_others() {
 }
 
 #[test]
-fn a_store_without_space_is_tried_again_until_it_has_some() {
+fn a_full_store_is_retried_until_it_has_space() {
     let (world, config) = (World::new(), config());
     let bucket = world.open(&config, true).unwrap();
     world.store().inject(Some(Fault::Full));
@@ -56,7 +56,7 @@ fn a_store_without_space_is_tried_again_until_it_has_some() {
 }
 
 #[test]
-fn a_closed_bucket_stores_what_it_has_takes_nothing_and_ends_its_tasks() {
+fn a_closed_bucket_stores_its_changes_refuses_writes_and_ends_its_tasks() {
     let (world, config) = (World::new(), config());
     let bucket = world.open(&config, true).unwrap();
     set(&world, &bucket, 0, "k").unwrap();

@@ -136,7 +136,7 @@ fn a_scan_gives_the_keys_of_a_range_in_pieces() {
 }
 
 #[test]
-fn a_scan_that_makes_no_sense_is_refused() {
+fn an_invalid_scan_is_refused() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);

@@ -446,7 +446,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_that_is_not_there_is_named() {
+    fn an_unreachable_node_is_named() {
         let known = ["ns_1@a:1", "ns_1@a:2"];
         let named = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_an_answer_of_the_tool() {
+    fn an_unreachable_node_is_reported_by_the_tool() {
         let call = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"list_keyspaces"}}"#;
         let server = Server::new("http://127.0.0.1:1", "u", "p").unwrap();
         let output = Mutex::new(Vec::new());

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_have_names_of_their_own_and_say_whether_they_write() {
+    fn tools_have_unique_names_and_declare_whether_they_write() {
         let names: BTreeSet<&str> = TOOLS.iter().map(|tool| tool.name).collect();
         assert_eq!(names.len(), TOOLS.len());
         let writing: Vec<&str> =
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_checked_before_anything_is_asked() {
+    fn arguments_are_checked_before_any_request() {
         let check = |name: &str, arguments: Value| {
             let Value::Object(arguments) = arguments else { panic!("an object") };
             tool(name).check(&arguments)

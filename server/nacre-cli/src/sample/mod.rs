@@ -164,7 +164,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn samples_have_the_same_documents_each_time_under_keys_of_their_own() {
+    fn samples_are_deterministic_and_have_unique_keys() {
         for (sample, expected) in [
             (
                 Sample::Travel,

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_different_and_no_words_of_the_languages() {
+    fn names_are_unique_and_not_reserved_words() {
         let simple = json!([{"#docs": 1, "Flavor": "", "properties": {}, "type": "object"}]);
         let all = ["a.order-lines", "b.order-lines", "b-.order_lines", "c.2nd", "d.%x"];
         let documents = documents(all.map(|name| (name, simple.clone())).to_vec());

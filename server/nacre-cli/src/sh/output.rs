@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_nothing_for_null_and_missing() {
+    fn csv_cells_of_null_and_missing_are_empty() {
         insta::assert_snapshot!(written(Output::Csv, &ROWS, None), @r#"
         name,gates,at,x
         SFO,115,"{""lat"":37.6,""lon"":-122.4}",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_one_array_or_a_value_a_line() {
+    fn json_is_one_array_or_one_value_per_line() {
         insta::assert_snapshot!(written(Output::Json, &["{\"a\": [1]}", "2"], None), @r#"
         [
           {

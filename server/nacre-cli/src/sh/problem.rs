@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_is_not_shown() {
+    fn a_position_outside_of_the_statement_is_not_shown() {
         for (line, column) in [(0, 1), (1, 0), (2, 1), (1, 9), (u64::MAX, u64::MAX)] {
             assert_eq!(described("SELECT", line, column), "error 3000: syntax error\n");
         }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_a_setting_cannot_have_changes_nothing() {
+    fn an_invalid_value_of_a_setting_changes_nothing() {
         let mut settings = Settings::default();
         for (name, value) in [
             ("output", "xml"),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_ends_with_a_semicolon_that_is_nowhere_inside() {
+    fn a_statement_ends_with_a_semicolon_outside_of_strings_and_comments() {
         insta::assert_snapshot!(split(
             "SELECT 1; SELECT ';', \"a\\\";b\", 'it''s; so', `x``;y\\`;\n\
              SELECT 1 -- not; here\n  + 2 /* nor; '\nhere */ + 3 / 4 - 5;\n;;\n/*/ ; */ SELECT '\\\n;';SELECT\n 7"

@@ -108,7 +108,7 @@ fn transcript(script: &str, keep_going: bool) -> String {
 }
 
 #[test]
-fn rows_are_shown_in_the_way_that_is_set() {
+fn rows_are_shown_in_the_configured_format() {
     insta::assert_snapshot!(transcript(
         "SELECT 1;\n\\set output json\nSELECT 1;\n\\set pretty off\nSELECT 1;\n\\set output jsonl\nSELECT 1;\n\
          \\set output csv\nSELECT 1;\n\\unset output\n\\set timing off\nSELECT RAW;INSERT",

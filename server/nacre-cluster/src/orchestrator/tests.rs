@@ -202,7 +202,7 @@ fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
 }
 
 #[test]
-fn more_of_an_earlier_term_is_less_and_so_is_more_without_what_was_prepared_last() {
+fn a_replica_of_the_latest_term_with_all_prepares_is_preferred() {
     let less = [stands(0, 99), Standing { prepared: 3, ..stands(1, 99) }];
     for less in less {
         let mut world = World::new(cluster(3, 2));
@@ -318,7 +318,7 @@ fn no_node_is_replaced_before_all_others_have_reported_and_leases_have_ended() {
 }
 
 #[test]
-fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for_sure() {
+fn a_lease_counts_from_the_last_confirmed_leadership() {
     let cluster = cluster(3, 1);
     let mut leader = Orchestrator::new(NodeId(1), 5);
     let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
@@ -341,7 +341,7 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
 }
 
 #[test]
-fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_that_it_will_not() {
+fn a_copy_that_does_not_serve_is_replaced_once_it_certainly_will_not() {
     let decides = |change: &dyn Fn(&mut World)| {
         let mut world = World::new(cluster(3, 2));
         world.tick();
@@ -497,7 +497,7 @@ fn a_node_without_a_copy_is_not_waited_for() {
 }
 
 #[test]
-fn too_many_nodes_or_the_last_copy_are_not_replaced_by_themselves() {
+fn too_many_nodes_or_the_last_copy_are_not_replaced_automatically() {
     let silent = |cluster: Cluster, down: &[u64]| {
         let mut world = World::new(cluster);
         world.tick();
@@ -555,7 +555,7 @@ fn a_rebalance_leaves_time_for_requests() {
 }
 
 #[test]
-fn a_copy_takes_over_once_it_has_stored_what_counts_as_stored_by_the_one_before() {
+fn a_copy_takes_over_once_it_has_persisted_what_its_predecessor_had() {
     let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
     let next = vec![Some(NodeId(2))];
     let joint = Some(Joint { next, from: 2, stored: 7 });
@@ -734,7 +734,7 @@ fn a_node_that_comes_during_a_rebalance_stays_for_the_next_one() {
 }
 
 #[test]
-fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_often_as_is_wanted() {
+fn a_failed_rebalance_is_retried_with_the_remaining_nodes_up_to_the_limit() {
     let mut world = World::rebalancing(cluster(4, 1), &[5], &[1, 2, 4, 5]);
     world.cluster.auto_failover.count_max = 3;
     let settings = RetryRebalance { enabled: true, after_s: 20, retries_max: 1 };
@@ -779,7 +779,7 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
 }
 
 #[test]
-fn a_rebalance_that_is_pending_may_be_given_up() {
+fn a_pending_rebalance_can_be_cancelled() {
     let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
     let settings = RetryRebalance { enabled: true, after_s: 20, retries_max: 3 };
     world.cluster.apply(&Change::Nodes(NodeChange::SetRetryRebalance { settings })).unwrap();
@@ -869,7 +869,7 @@ fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_kn
 }
 
 #[test]
-fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_without_them() {
+fn no_copy_is_dropped_before_others_have_persisted_its_acknowledged_writes() {
     // Either the active copy or the replica is dropped: 3 replaces 1 or 2.
     for keep in [[2, 3], [1, 3]] {
         let mut world = World::rebalancing(cluster(2, 1), &[3], &keep);
@@ -909,7 +909,7 @@ fn a_rebalance_continues_when_a_lost_node_returns_before_it_was_replaced() {
 }
 
 #[test]
-fn nothing_moves_before_the_active_copy_knows_where_to() {
+fn no_vbucket_moves_before_its_active_copy_knows_the_target() {
     let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
     let elsewhere = Joint { next: vec![Some(NodeId(3))], from: 1, stored: 0 };
     let unknowing = Standing { joint: Some(elsewhere), ..stands(1, 9) };

@@ -143,7 +143,7 @@ fn a_row_gives_a_service_its_port_its_names_its_permission_and_its_metrics() {
 }
 
 #[test]
-fn the_services_of_two_nodes_talk_in_bytes_of_their_own() {
+fn the_services_of_two_nodes_exchange_their_own_messages() {
     let (first, second) = (Server::start(""), Server::start(""));
     let form = format!("hostname=127.0.0.1:{}&user={USER}&password={PASSWORD}", second.port_base);
     let (status, text) = first.ask(0, "POST", "/controller/addNode", &form);

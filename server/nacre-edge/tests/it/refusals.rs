@@ -38,7 +38,7 @@ fn strangers_learn_that_the_gateway_is_well_and_nothing_else() {
 }
 
 #[test]
-fn pages_of_other_sites_send_nothing() {
+fn requests_from_pages_of_other_sites_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Gateway::start_with(folder.path(), &[]);
     let path = format!("{DOCUMENTS}/a");
@@ -64,7 +64,7 @@ fn pages_of_other_sites_send_nothing() {
 }
 
 #[test]
-fn requests_that_cannot_be_are_refused_by_name() {
+fn invalid_requests_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(folder.path(), &[]);
     let long = "k".repeat(251);

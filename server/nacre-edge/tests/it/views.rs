@@ -99,7 +99,7 @@ fn a_view_of_a_collection_ends_with_its_documents() {
 }
 
 #[test]
-fn definitions_that_cannot_be_are_refused_by_name_and_endless_functions_end() {
+fn invalid_definitions_are_refused_by_name_and_endless_functions_end() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(folder.path(), &[]);
     for (design, what) in [

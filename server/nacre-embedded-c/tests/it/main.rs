@@ -28,7 +28,7 @@ fn run(command: &mut Command) -> String {
 }
 
 #[test]
-fn the_header_is_that_of_the_sources() {
+fn the_header_matches_the_sources() {
     let config = cbindgen::Config::from_file(folder().join("cbindgen.toml")).unwrap();
     let bindings = cbindgen::Builder::new().with_crate(folder()).with_config(config);
     let mut header = Vec::new();
@@ -92,7 +92,7 @@ fn the_guide_in_python_runs() {
 }
 
 #[test]
-fn the_header_is_one_of_c_plus_plus_too() {
+fn the_header_compiles_as_c_plus_plus() {
     let build = tempfile::tempdir().unwrap();
     let source = build.path().join("header.cpp");
     std::fs::write(

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edit_is_lost_unless_somebody_replaced_it_knowingly() {
+    fn an_edit_counts_as_lost_unless_a_later_edit_replaced_it() {
         let mut ledger = Ledger::default();
         let first = ledger.edit(BTreeSet::new(), false, "first".into());
         let second = ledger.edit(BTreeSet::from([first]), false, "second".into());

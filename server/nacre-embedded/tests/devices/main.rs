@@ -27,7 +27,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn whatever_breaks_devices_end_equal_to_the_hub_and_no_edit_is_lost() {
+fn devices_converge_with_the_hub_and_lose_no_edit_under_any_faults() {
     let (from, count) = (number("NACRE_DEVICE_FROM", 0), number("NACRE_DEVICE_SEEDS", SEEDS));
     let most = number("NACRE_DEVICE_MOST", 6);
     let mut total = Total::default();

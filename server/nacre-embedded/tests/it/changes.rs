@@ -26,7 +26,7 @@ fn shown(changes: &[Change]) -> BTreeMap<String, (ChangeKind, String)> {
 }
 
 #[test]
-fn a_listener_sees_what_there_is_and_what_comes() {
+fn a_listener_receives_existing_and_new_changes() {
     let db = Db::open_with(":memory:", by_hand()).unwrap();
     let docs = db.default_collection();
     let orders = db.collection("shop.orders").unwrap();

@@ -220,7 +220,7 @@ fn cut_log(seed: u64, sync: Sync, wanted: usize) -> usize {
 const OUTCOMES: usize = 6;
 
 #[test]
-fn whenever_the_power_fails_what_was_durable_is_there() {
+fn durable_writes_survive_a_power_failure_at_any_time() {
     let (wanted, _) = wanted();
     for (name, sync) in SETTINGS {
         let (mut points, mut seed) = (0, 0);
@@ -313,7 +313,7 @@ fn cut_sled(seed: u64, sync: Sync) -> usize {
 }
 
 #[test]
-fn over_sled_what_was_durable_is_there_though_a_sync_was_torn() {
+fn durable_writes_survive_a_torn_sync_over_sled() {
     let (_, wanted) = wanted();
     for (name, sync) in SETTINGS {
         let (mut points, mut seed) = (0, 0);

@@ -174,7 +174,7 @@ fn a_copy_is_another_branch_of_history() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_made_only_when_asked() {
+fn a_missing_folder_is_created_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none");
     let refused = Db::open_with(&path, Options { create: false, ..by_hand() }).map(drop);

@@ -111,7 +111,7 @@ fn responses_of_a_database_that_is_always_synced_come_after_the_sync() {
 }
 
 #[test]
-fn bytes_that_are_no_frames_end_a_session_and_nothing_else() {
+fn malformed_frames_end_only_their_session() {
     let db = Db::open_with(":memory:", by_hand()).unwrap();
     let mut session = begin(&db);
     let mut out = Vec::new();

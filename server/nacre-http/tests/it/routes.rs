@@ -184,7 +184,7 @@ fn malformed_patterns_are_refused() {
 
 proptest! {
     #[test]
-    fn a_rest_takes_all_that_is_left_and_nothing_else(path in prop::collection::vec("[a-c]{0,2}", 0..6)) {
+    fn a_rest_parameter_takes_all_remaining_segments_and_nothing_else(path in prop::collection::vec("[a-c]{0,2}", 0..6)) {
         let matched = Pattern::new("/a/{b}/{rest...}").matches(&path);
         let is_match = path.len() >= 2 && path[0] == "a";
         prop_assert_eq!(matched.is_some(), is_match);

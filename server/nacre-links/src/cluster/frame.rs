@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_are_read_as_they_were_written_and_nothing_else_is() {
+    async fn frames_read_back_as_written_and_other_bytes_are_refused() {
         let frame = Frame { kind: Kind::Vote, id: 7, payload: b"abc".to_vec() };
         let mut bytes = Vec::new();
         write(&mut bytes, &frame).await.unwrap();

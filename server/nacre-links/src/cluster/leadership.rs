@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_answers_do_not_end_what_was_confirmed_before() {
+    fn late_answers_do_not_revoke_earlier_confirmations() {
         let [first, second] = [5, 7].map(|confirmed_ns| Leadership { term: 1, confirmed_ns });
         assert_eq!(after(None, Some(first), true), Some(first));
         assert_eq!(after(Some(first), Some(second), false), Some(first));

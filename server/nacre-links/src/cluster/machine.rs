@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_read_as_it_was_written_and_nothing_else_is() {
+    fn a_snapshot_reads_back_as_written_and_other_bytes_are_refused() {
         let mut position = Position::default();
         assert!(position.take(7) && position.take(8) && !position.take(7));
         let snapshot = pack(&position, b"agreed");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_of_a_snapshot_is_read_as_it_was_written_and_nothing_else_is() {
+    fn a_piece_of_a_snapshot_reads_back_as_written_and_other_bytes_are_refused() {
         let piece = InstallSnapshotRequest::<Types> {
             vote: openraft::Vote::new(3, 1),
             meta: Default::default(),

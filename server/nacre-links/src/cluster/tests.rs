@@ -57,12 +57,12 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for InFolders {
 }
 
 #[test]
-fn the_store_keeps_what_raft_expects_of_one() {
+fn the_store_meets_the_contract_of_raft() {
     Suite::test_all(InFolders).unwrap();
 }
 
 #[tokio::test]
-async fn what_a_leader_has_decided_counts_in_its_term_only() {
+async fn decisions_of_a_leader_count_only_in_its_term() {
     let (_folder, _log, mut machine) = InFolders.build().await.unwrap();
     let entry = |(index, term): (u64, Option<u64>)| {
         let proposal = Proposal::Change(Change::Nodes(NodeChange::ResetAutoFailover));
@@ -190,7 +190,7 @@ async fn in_a_hall(ids: RangeInclusive<u64>) -> (Arc<Hall>, Vec<TempDir>) {
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hears_no_leader_stands() {
+async fn a_node_without_a_leader_becomes_a_candidate() {
     let (hall, _folders) = three_in_a_hall().await;
     let [(first, _), (second, its), (third, _)] = [1, 2, 3].map(|id| hall.raft(id).unwrap());
     tokio::spawn(its.run(second.clone()));
@@ -202,7 +202,7 @@ async fn who_hears_no_leader_stands() {
 
 /// The election timeout plays no part here.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_refuses_a_shorter_log_leads_instead() {
+async fn a_node_that_refuses_a_shorter_log_leads_instead() {
     let (hall, _folders) = three_in_a_hall().await;
     let [(first, _), (second, _), (third, _)] = [1, 2, 3].map(|id| hall.raft(id).unwrap());
     hall.deaf.lock().push(3);
@@ -220,7 +220,7 @@ async fn who_refuses_a_shorter_log_leads_instead() {
 
 /// Applying each entry takes time of a thread with a higher priority than those that serve documents.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
+async fn a_new_member_begins_with_a_current_snapshot() {
     let (hall, _folders) = in_a_hall(1..=2).await;
     let [(first, _), (second, _)] = [1, 2].map(|id| hall.raft(id).unwrap());
     first.initialize(BTreeMap::from([(1, place(1))])).await.unwrap();

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_do_not_cut_a_pause_short_but_the_end_does() {
+    async fn wakeups_do_not_shorten_a_pause_but_the_end_does() {
         let (over, wakeup) = (Arc::new(AtomicBool::new(false)), Wakeup::default());
         let mut link = Idle(Arc::clone(&over));
         let pause = Duration::from_secs(6);

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_never_logs_in_is_shown_out_however_busy_it_is() {
+    async fn a_busy_client_that_never_logs_in_is_disconnected() {
         let reason = closed(|mut client| async move {
             let mut answer = [0; 24];
             for _ in 0..3 {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_never_logs_in_is_shown_out_also_if_it_reads_no_answers() {
+    async fn a_client_that_neither_logs_in_nor_reads_answers_is_disconnected() {
         let reason = closed(|mut client| async move {
             let _ = client.write_all(&bare(0x0a).repeat(1000)).await;
             std::future::pending().await

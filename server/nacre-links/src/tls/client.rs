@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_fits_names_the_user() {
+    fn the_first_matching_rule_names_the_user() {
         let settings: ClientCertificates = serde_json::from_str(
             r#"{"state":"enable","prefixes":[
                 {"path":"san.uri","prefix":"www.","delimiter":".;"},
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_not_understood_are_refused() {
+    fn unknown_settings_are_refused() {
         for text in
             [r#"{"state":"maybe"}"#, r#"{"state":"enable","prefixes":[{"path":"x"}]}"#, "[]"]
         {

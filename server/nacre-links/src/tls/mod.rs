@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_certificate_that_has_expired_is_served_and_not_taken_over() {
+    fn an_expired_certificate_of_the_operator_is_served_but_not_adopted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("given.pem");
         let given = Authority::generate_at("given", SystemTime::now() - 11 * YEAR).unwrap();

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_are_those_of_the_operator_in_that_order() {
+    fn cipher_suites_follow_the_order_of_the_operator() {
         let wanted = ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"];
         let provider = provider(&security(&wanted, TlsFloor::Tls12));
         let names: Vec<&str> = provider.cipher_suites.iter().map(name).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_that_would_lock_everybody_out_is_refused() {
+    fn settings_that_would_lock_out_every_client_are_refused() {
         let old = ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"];
         assert!(check(&security(&old, TlsFloor::Tls12)).is_ok());
         assert!(check(&security(&old, TlsFloor::Tls13)).is_err());

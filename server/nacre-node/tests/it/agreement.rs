@@ -102,7 +102,7 @@ fn a_node_with_a_replaced_cluster_keeps_nothing_of_the_old_one() {
 }
 
 #[test]
-fn names_that_belong_to_the_server_are_nobodys() {
+fn reserved_names_are_not_available_to_users() {
     let node = World::new().node();
     let user = User::new("@nacre", "secret", vec![Role::admin()], node.new_salt());
     assert!(matches!(node.put_user(user), Err(Error::Users(Refused::ReservedName))));
@@ -159,7 +159,7 @@ fn messages_reach_the_handler_and_show_that_a_node_is_alive() {
 }
 
 #[test]
-fn roles_on_what_is_dropped_end_with_it() {
+fn roles_on_dropped_keyspaces_are_removed() {
     let world = World::new();
     let node = world.node();
     let (bucket, scope) = ("b".to_owned(), "s".to_owned());

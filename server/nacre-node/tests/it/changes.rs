@@ -31,7 +31,7 @@ fn told(world: &World, changes: &mut Changes) -> Vec<String> {
 }
 
 #[test]
-fn a_token_is_good_after_a_crash_that_lost_nothing_of_it() {
+fn a_token_stays_valid_after_a_crash_that_lost_none_of_its_changes() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -64,7 +64,7 @@ fn a_token_is_good_after_a_crash_that_lost_nothing_of_it() {
 }
 
 #[test]
-fn a_token_taken_between_two_changes_of_a_scan_is_gone_on_from_there() {
+fn a_token_taken_within_a_scan_resumes_there() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -178,7 +178,7 @@ fn receivers(asked: &[Asked]) -> Vec<u64> {
 }
 
 #[test]
-fn changes_arrive_once_wherever_their_vbuckets_are_and_however_late_answers_come() {
+fn changes_arrive_once_despite_moves_and_late_answers() {
     let mut nodes = Nodes::new(3, 1);
     nodes.place(&[2, 3]);
     nodes.run();

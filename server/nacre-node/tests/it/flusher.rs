@@ -87,7 +87,7 @@ fn a_flush_empties_the_bucket_for_open_connections_too() {
 }
 
 #[test]
-fn a_bucket_that_comes_back_is_there_for_open_connections_too() {
+fn a_recreated_bucket_serves_open_connections_too() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -108,7 +108,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_loses_nothing() {
 }
 
 #[test]
-fn a_want_of_descriptors_refuses_writes_serves_reads_and_loses_nothing() {
+fn a_shortage_of_descriptors_refuses_writes_serves_reads_and_loses_nothing() {
     refuses_writes_and_loses_nothing(Fault::Exhausted);
 }
 

@@ -211,7 +211,7 @@ fn a_new_password_ends_the_logins_with_the_old_one() {
 }
 
 #[test]
-fn a_user_who_is_created_again_between_two_requests_is_another_one() {
+fn a_recreated_user_is_a_different_user() {
     let world = World::new();
     let node = node(&world);
     let mut client = Client::new(&node, "10.0.0.1");
@@ -234,7 +234,7 @@ fn a_user_who_is_created_again_between_two_requests_is_another_one() {
 }
 
 #[test]
-fn a_locked_user_is_out_at_once_and_cannot_come_back() {
+fn a_locked_user_is_logged_out_immediately_and_cannot_log_in_again() {
     let world = World::new();
     let node = node(&world);
     let mut client = Client::new(&node, "10.0.0.1");

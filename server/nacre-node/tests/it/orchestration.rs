@@ -160,7 +160,7 @@ fn a_node_that_is_cut_off_sends_its_map_and_refuses_reads_behind_a_durable_write
 }
 
 #[test]
-fn a_node_that_ended_by_surprise_asks_before_it_serves_again() {
+fn a_crashed_node_asks_before_it_serves_again() {
     let mut nodes = three();
     // The last write is only in memory, on the active copy and on the replicas.
     assert!(write_durably(&mut nodes, 1, "0"));

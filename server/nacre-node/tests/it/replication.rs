@@ -296,7 +296,7 @@ fn move_copies(
 }
 
 #[test]
-fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_them_over() {
+fn a_failed_over_node_keeps_its_copies_until_a_rebalance_leaves_them_out() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let set_in = |nodes: &Nodes, vbid: u8, value: &str| {
@@ -367,7 +367,7 @@ fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
 }
 
 #[test]
-fn a_copy_that_is_no_longer_wanted_is_gone() {
+fn an_unneeded_copy_is_removed() {
     let mut nodes = two_with_one_write();
     assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));
     nodes.place(&[1, 0]);
@@ -406,7 +406,7 @@ fn a_client_counts_what_a_node_serves() {
 }
 
 #[test]
-fn collections_that_are_dropped_are_gone_from_replicas_too() {
+fn dropped_collections_are_removed_from_replicas_too() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
@@ -447,7 +447,7 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
 
 /// A follower that acknowledged more bytes than it was sent was not believed, and its window closed gradually.
 #[test]
-fn heartbeats_do_not_count_as_taken_in() {
+fn heartbeats_do_not_count_as_acknowledged_bytes() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     nodes.run();
@@ -547,7 +547,7 @@ fn in_doubt_term(nodes: &Nodes, index: usize) -> Option<u64> {
 
 /// The state at its choice is lost: the node was killed afterwards without having stored it.
 #[test]
-fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
+fn a_copy_that_lost_data_since_it_was_chosen_does_not_serve() {
     let mut nodes = with_a_copy_in_memory_only();
     let chosen = Chosen { term: chain(&nodes).term, high_seqno: high_seqno(&nodes, 1).0 };
     nodes.kill(1);
@@ -695,7 +695,7 @@ fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
 /// An earlier follower of the bucket prevented the next one from starting. The abort is erased where it is stored, so a
 /// copy that was away does not receive it.
 #[test]
-fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() {
+fn a_durable_write_aborted_during_the_absence_of_a_copy_is_removed_there() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     nodes.run();
@@ -854,7 +854,7 @@ fn requests_wait_while_their_vbucket_is_handed_over() {
 /// A client must read each map before it sees the replies behind it. When vBuckets move, there would be many equal
 /// maps.
 #[test]
-fn a_client_that_goes_astray_is_given_each_map_once_at_a_time_if_it_wants() {
+fn a_misdirected_client_receives_each_map_once_on_request() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[2, 1]);
     nodes.run();
@@ -883,7 +883,7 @@ fn a_client_that_goes_astray_is_given_each_map_once_at_a_time_if_it_wants() {
 
 /// Both changes are decided before the follower looks again: nothing has changed except that the copy is empty.
 #[test]
-fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
+fn a_dropped_and_reassigned_copy_has_everything() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let mut client = nodes.connect(0);

@@ -260,7 +260,7 @@ fn the_removal_of_a_document_by_its_parts_needs_the_right_to_delete() {
 
 /// The node checks statements itself, whatever rights the query component has asked for.
 #[test]
-fn a_statement_changes_what_it_may_and_reads_only_that_unless_it_may_select() {
+fn a_statement_without_the_right_to_select_reads_only_what_it_changes() {
     const LEFT: Duration = Duration::from_secs(10);
     let world = World::new();
     let node = world.node();

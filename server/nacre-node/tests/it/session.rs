@@ -125,7 +125,7 @@ fn statistics_are_of_all_or_of_one_part() {
 }
 
 #[test]
-fn quiet_requests_answer_only_what_is_unusual() {
+fn quiet_requests_answer_only_unusual_results() {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -144,7 +144,7 @@ fn quiet_requests_answer_only_what_is_unusual() {
 }
 
 #[test]
-fn a_password_is_not_taken_where_others_can_read_it() {
+fn a_password_is_refused_on_an_unencrypted_connection() {
     let world = World::new();
     let node = world.node();
     let login = |confidential: bool, opcode: u8, key: &[u8], value: &[u8]| {
@@ -181,7 +181,7 @@ fn a_certificate_logs_in_the_user_it_names_if_there_is_one() {
 }
 
 #[test]
-fn a_stranger_may_not_announce_a_large_frame() {
+fn a_client_without_a_login_cannot_send_a_large_frame() {
     let world = World::new();
     let node = world.node();
     let header = |body: usize| {
@@ -200,7 +200,7 @@ fn a_stranger_may_not_announce_a_large_frame() {
 }
 
 #[test]
-fn nothing_but_a_login_is_possible_before_one() {
+fn only_a_login_is_possible_before_the_login() {
     let world = World::new();
     let node = world.node();
     let mut session = Session::new(Arc::clone(&node) as _, local(), nobody());
@@ -271,7 +271,7 @@ fn a_lock_ends_with_its_time() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_session_panic(
+    fn arbitrary_bytes_never_panic_a_session(
         frames in prop::collection::vec(
             (any::<u8>(), prop::collection::vec(any::<u8>(), 0..30), prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..60)),
             1..20,

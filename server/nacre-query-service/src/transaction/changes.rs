@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_changes_of_a_collection_are_those_of_no_other() {
+    fn the_changes_of_a_collection_exclude_those_of_others() {
         let mut changes = Changes::new(0);
         let other =
             |collection: &str| DatabaseKeyspace { collection: collection.into(), ..keyspace() };

@@ -264,7 +264,7 @@ fn a_commit_makes_all_changes_and_leaves_nothing_behind() {
 
 /// The process ends after each write in turn, and a cleanup finds the rest.
 #[test]
-fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
+fn a_crash_at_any_step_leaves_all_or_nothing_after_the_cleanup() {
     let whole = Memory::with(&BEFORE);
     attempt("a").commit(&changes(&whole), &whole, &an_hour).unwrap();
     let (mut committed, mut undone) = (0, 0);
@@ -325,7 +325,7 @@ fn a_lost_answer_does_not_change_the_outcome() {
 }
 
 #[test]
-fn of_two_that_change_the_same_the_first_to_commit_wins() {
+fn the_first_of_two_conflicting_transactions_to_commit_wins() {
     let memory = Memory::with(&BEFORE);
     let (mut one, mut other) = (attempt("a"), attempt("b"));
     let (first, second) = (changes(&memory), changes_again(&memory));

@@ -61,7 +61,7 @@ mod tests {
     use nacre_auth::Role;
 
     #[test]
-    fn keys_and_statements_are_for_those_who_may_see_them_anyway() {
+    fn keys_and_statements_are_shown_only_to_users_with_rights_to_them() {
         let slow = |service, user: &str| SlowOperation {
             service,
             operation: "Get".into(),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn browsers_are_led_to_the_page_and_others_are_not() {
+    fn browsers_are_redirected_to_the_page_and_other_clients_are_not() {
         let html = ("accept", "text/html,application/xhtml+xml");
         let on = Security::default();
         for (expected, method, path, headers) in [
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_known_is_not_sent_again() {
+    fn an_unchanged_page_is_not_sent_again() {
         let security = Security::default();
         let answer = file(&head("GET", "/ui/index.html", &[]), &security, false).unwrap();
         let tag = answer.headers()[ETAG].to_str().unwrap().to_owned();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn which_codings_a_client_takes() {
+    fn gzip_is_used_only_if_the_client_accepts_it() {
         for (expected, coding) in [
             (true, "gzip"),
             (true, "br, gzip;q=0.5"),

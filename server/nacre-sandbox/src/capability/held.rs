@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_has_bodies_where_they_were_passed_on() {
+    fn a_piece_has_bodies_at_their_positions() {
         let mut held = Held::default();
         assert_eq!(held.add(bodies(&["one", "two"])), 0);
         held.place_all(vec![(1, 1), (1, 0)]).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_name_what_is_held_and_are_not_used_again() {
+    fn numbers_name_held_bodies_and_are_not_reused() {
         let mut held = Held::default();
         assert_eq!(held.add(bodies(&["a", "bb", "ccc"])), 0);
         held.release(&[1, 7, u64::MAX]);

@@ -107,7 +107,7 @@ fn poison_in_a_row_stops_the_partition_with_the_reason() {
 
 /// Each document takes its deadline and a pause, and ending a deployment waits for its batch.
 #[test]
-fn a_batch_full_of_poison_is_given_up_when_somebody_waits_for_it() {
+fn a_batch_full_of_poison_can_be_interrupted() {
     let map = "function (doc, meta) { if (meta.id > 'm') while (true) 'x'.repeat(1e6).toUpperCase(); emit(meta.id) }";
     let limits = Limits { deadline: Duration::from_millis(100), ..Limits::default() };
     let mut partition = open(&design(map, Some("_count")), limits, MemoryStorage::default());
@@ -134,7 +134,7 @@ fn a_batch_full_of_poison_is_given_up_when_somebody_waits_for_it() {
 }
 
 #[test]
-fn memory_ends_before_the_machine_does() {
+fn the_memory_of_a_plugin_is_limited() {
     let limits = Limits { memory_bytes: 24 << 20, ..Limits::default() };
     let map = "function (doc, meta) { emit(meta.id, doc.length) }";
     let mut partition = open(&design(map, None), limits, MemoryStorage::default());

@@ -165,7 +165,7 @@ impl Documents for Unsettled {
 }
 
 #[test]
-fn a_batch_does_not_count_before_what_it_wrote_is_on_disk() {
+fn a_batch_counts_only_once_its_writes_are_on_disk() {
     let documents = Arc::new(Unsettled::default());
     let setup = Setup {
         grants: grants(vec![grant("*", true)], &["a"]),
@@ -288,7 +288,7 @@ fn requests_go_to_granted_hosts_only_and_answers_are_bounded() {
 }
 
 #[test]
-fn nothing_but_the_log_may_be_used_before_init_has_returned() {
+fn only_the_log_can_be_used_before_init_has_returned() {
     let setup =
         Setup { grants: grants(vec![grant("*", true)], &["a"]), ..Setup::new("p", "use state") };
     let error = nacre_sandbox::validate(&probe(), setup).unwrap_err();

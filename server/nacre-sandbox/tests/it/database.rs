@@ -223,7 +223,7 @@ fn a_large_answer_comes_in_pieces() {
 }
 
 #[test]
-fn the_database_is_there_when_it_is_granted_and_only_for_a_request() {
+fn the_database_is_available_only_with_its_grant_and_in_requests() {
     let error = open(false).err().unwrap();
     insta::assert_snapshot!(error, @r#"plugin "query" imports "nacre:plugin/database@0.1.0", which is not granted"#);
     let reader = open(true).unwrap();
@@ -239,7 +239,7 @@ fn the_database_is_there_when_it_is_granted_and_only_for_a_request() {
 const IN_ORDER: &str = "FROM b AS d WHERE META(d).id >= '' ORDER BY META(d).id";
 
 #[test]
-fn documents_that_are_passed_on_stay_as_they_are() {
+fn passed_documents_are_unchanged() {
     let reader = open(true).unwrap();
     let text = |n: usize| format!(r#"{{"id":"k{n}", "padding":""}}"#);
     let named = |n: usize| format!(r#"{{"d":{}}}"#, text(n));
@@ -287,7 +287,7 @@ fn bodies_that_are_not_objects_are_placed_next_to_objects() {
 }
 
 #[test]
-fn documents_that_are_passed_on_are_no_more_than_the_page() {
+fn passed_documents_respect_limit_and_offset() {
     let reader = open(true).unwrap();
     let keys: Vec<_> = (0..2000).map(|n| format!("'k{n}'")).collect();
     let keys = format!("FROM b AS d USE KEYS [{}]", keys.join(","));

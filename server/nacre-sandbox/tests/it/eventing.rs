@@ -131,7 +131,7 @@ fn counts(documents: &MemoryDocuments) -> Vec<(String, String)> {
 }
 
 #[test]
-fn documents_that_never_end_have_no_other_handled_twice() {
+fn endless_handlers_cause_no_other_document_to_be_handled_twice() {
     let documents = Arc::new(MemoryDocuments::default());
     let mut partition = open(counting(&documents));
     let names: Vec<_> = (0..300).map(|number| format!("{number:03}")).collect();
@@ -157,7 +157,7 @@ fn documents_that_never_end_have_no_other_handled_twice() {
 }
 
 #[test]
-fn timers_that_never_end_have_no_other_fire_twice() {
+fn endless_timers_cause_no_other_timer_to_fire_twice() {
     let documents = Arc::new(MemoryDocuments::default());
     let mut partition = open(counting(&documents));
     let later = |number: usize| match number {

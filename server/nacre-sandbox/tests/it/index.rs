@@ -96,7 +96,7 @@ fn an_index_is_bounded() {
 }
 
 #[test]
-fn a_configuration_that_is_no_index_is_refused() {
+fn an_invalid_index_configuration_is_refused() {
     let setup = Setup::new("p", "refuse");
     let storage = Box::<MemoryStorage>::default();
     let error = Partition::open(plugin("probe-index-type"), setup, storage).err().unwrap();
@@ -105,7 +105,7 @@ fn a_configuration_that_is_no_index_is_refused() {
 
 /// Two entries, one of which belongs to a document that was not in the batch.
 #[test]
-fn entries_of_documents_that_were_not_given_belong_to_nothing() {
+fn entries_of_documents_outside_of_the_batch_are_ignored() {
     let module = r#"(module
         (memory (export "memory") 17)
         (data (i32.const 1100) "keyvalue")

@@ -77,7 +77,7 @@ fn a_timer_that_kills_the_plugin_is_parked_and_the_others_fire() {
 }
 
 #[test]
-fn timers_that_ask_for_another_try_are_all_still_set() {
+fn timers_that_request_a_retry_are_all_still_set() {
     let mut partition = open_probe(granted(""));
     let set = r#"[["timer","a",1,[["put","x","1"],["timer","new",5,[]]]],["timer","b",2,[["retry","not yet"]]]]"#;
     tell(&mut partition, &[set]).unwrap();
@@ -181,7 +181,7 @@ fn timers_of_a_vbucket_fire_where_it_is_served() {
 
 /// A node that takes over many vBuckets writes once for all of them.
 #[test]
-fn where_it_begins_to_serve_is_stored_with_what_comes_next() {
+fn the_beginning_of_service_is_stored_with_the_next_commit() {
     let storage = MemoryStorage::default();
     let mut partition = open_on(&storage, granted(""));
     for vbid in [1, 2] {

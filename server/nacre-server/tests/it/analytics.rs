@@ -77,7 +77,7 @@ fn services(server: &Server) -> String {
 }
 
 #[test]
-fn a_node_has_analytics_when_it_is_asked_to() {
+fn a_node_runs_analytics_if_configured() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("nothing");
     let server = Server::start_with_env(

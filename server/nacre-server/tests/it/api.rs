@@ -459,7 +459,7 @@ fn pages_of_allowed_sites_use_the_api_and_nothing_else() {
 }
 
 #[test]
-fn a_session_of_the_console_is_no_login_for_pages_of_other_sites() {
+fn a_console_session_does_not_log_in_pages_of_other_sites() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let body = r#"{"allowed_origins":["https://app.example"]}"#;
@@ -603,7 +603,7 @@ fn hello() -> [Value; 2] {
 }
 
 #[test]
-fn an_agent_looks_around_and_changes_nothing() {
+fn an_agent_reads_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let caller = administrator(&server);

@@ -416,7 +416,7 @@ fn change(bucket: &mut Bucket, chance: &mut StdRng, log: &mut Log) {
 }
 
 #[test]
-fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
+fn a_bucket_is_restored_to_any_time_whose_versions_were_kept() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
     let form = "name=shop&ramQuotaMB=256&storageBackend=magma&historyRetentionSeconds=3600";
@@ -481,7 +481,7 @@ fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
 }
 
 #[test]
-fn functions_search_indexes_and_users_come_back_in_another_cluster() {
+fn functions_search_indexes_and_users_are_restored_to_another_cluster() {
     let directory = tempfile::tempdir().unwrap();
     let server = searching(&directory.path().join("node"));
     let function = eventing::function("audit", "function OnUpdate(doc, meta) {}", "_default", &[]);

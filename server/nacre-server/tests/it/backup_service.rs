@@ -183,7 +183,7 @@ fn backups_are_taken_merged_examined_and_restored() {
 }
 
 #[test]
-fn a_task_that_is_due_runs_by_itself() {
+fn a_due_task_runs_automatically() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("node"));
     let schedule = |period| json!({"frequency": 200, "period": period, "start_now": true});

@@ -27,7 +27,7 @@ fn closes(address: &str, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn frames_that_cannot_be_followed_close_their_connection_only() {
+fn malformed_frames_close_only_their_connection() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();
@@ -44,7 +44,7 @@ fn frames_that_cannot_be_followed_close_their_connection_only() {
 }
 
 #[test]
-fn requests_that_make_no_sense_get_their_status() {
+fn invalid_requests_get_their_status() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();

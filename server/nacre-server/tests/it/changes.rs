@@ -84,7 +84,7 @@ fn newest(mut ids: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn a_client_gets_what_changed_since_it_last_asked() {
+fn a_client_receives_the_changes_since_its_last_request() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();
@@ -156,7 +156,7 @@ fn evicted_documents_come_from_the_store() {
 }
 
 #[test]
-fn a_longpoll_answers_with_the_first_change_or_when_its_time_is_over() {
+fn a_longpoll_answers_with_the_first_change_or_at_its_timeout() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();
@@ -175,7 +175,7 @@ fn a_longpoll_answers_with_the_first_change_or_when_its_time_is_over() {
 }
 
 #[test]
-fn events_come_as_they_happen_and_can_be_gone_on_from() {
+fn events_arrive_as_they_happen_and_can_be_resumed() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();
@@ -201,7 +201,7 @@ fn events_come_as_they_happen_and_can_be_gone_on_from() {
 }
 
 #[test]
-fn a_token_that_cannot_be_gone_on_from_is_gone() {
+fn a_token_that_cannot_be_resumed_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();
@@ -237,7 +237,7 @@ fn a_token_that_cannot_be_gone_on_from_is_gone() {
 }
 
 #[test]
-fn changes_are_for_those_who_may_read() {
+fn changes_require_the_right_to_read() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let ask = |role: &str| {

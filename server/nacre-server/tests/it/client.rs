@@ -149,7 +149,7 @@ fn history_goes_through_a_small_window_and_an_unknown_branch_is_rolled_back() {
 }
 
 #[test]
-fn an_encrypted_connection_is_to_a_node_whose_authority_is_believed() {
+fn an_encrypted_connection_requires_a_trusted_authority() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let nobody = TrustedRoots::default();

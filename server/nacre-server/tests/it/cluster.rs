@@ -285,7 +285,7 @@ fn the_leader_can_remove_itself_and_starts_as_a_new_node() {
 }
 
 #[test]
-fn a_node_that_lacks_a_package_is_given_it_by_another() {
+fn a_node_receives_a_missing_package_from_another() {
     let (first, late) = (Node::start(), Node::start());
     first.succeed("POST", "/pools/default/buckets", &format!("name={BUCKET}&ramQuotaMB=100"));
     let server = first.server.as_ref().unwrap();
@@ -316,7 +316,7 @@ fn stranger(answer: &'static str) -> u16 {
 }
 
 #[test]
-fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
+fn a_node_that_cannot_join_is_refused_with_a_reason_and_nothing_changes() {
     let first = Node::start();
     let other = Node::start();
     let full = Node::start();
@@ -380,7 +380,7 @@ fn a_node_that_was_removed_while_unreachable_is_distinguished_from_members() {
 }
 
 #[test]
-fn another_node_under_the_name_of_one_that_is_gone_is_not_taken_for_it() {
+fn a_new_node_under_the_name_of_a_removed_one_is_not_mistaken_for_it() {
     let mut nodes = three();
     nodes[2].kill();
     nodes[2].forget();

@@ -49,7 +49,7 @@ fn doc<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn nouns_have_verbs_that_do_and_undo_each_other() {
+fn commands_create_list_and_delete_each_kind_of_object() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
 
@@ -103,7 +103,7 @@ fn nouns_have_verbs_that_do_and_undo_each_other() {
 }
 
 #[test]
-fn a_user_without_the_right_is_refused_with_a_status_of_its_own() {
+fn a_user_without_the_right_is_refused_with_a_separate_exit_status() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let file = directory.path().join("password");

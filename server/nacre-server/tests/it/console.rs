@@ -134,7 +134,7 @@ fn a_session_needs_its_header_and_ends_at_logout() {
 }
 
 #[test]
-fn browsers_are_given_the_console_and_others_what_they_always_were() {
+fn browsers_receive_the_console_and_other_clients_the_api() {
     let directory = tempfile::tempdir().unwrap();
     let server = server(&directory);
     let page = ask(&server, "GET /", &["accept: text/html"], "");
@@ -230,7 +230,7 @@ fn documents_are_listed_read_and_replaced_by_their_version() {
 }
 
 #[test]
-fn measurements_come_second_by_second_to_who_may_see_them() {
+fn measurements_are_streamed_every_second_to_users_with_the_right() {
     let directory = tempfile::tempdir().unwrap();
     let server = server(&directory);
     let admin = Browser::new(&server, USER, PASSWORD);

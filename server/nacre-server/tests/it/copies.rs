@@ -408,7 +408,7 @@ fn remaining_nodes_continue_when_an_operator_requests_it() {
 }
 
 #[test]
-fn failover_and_rebalance_refuse_what_makes_no_sense() {
+fn failover_and_rebalance_refuse_invalid_requests() {
     let nodes = nodes_with_bucket(1);
     let post = |path: &str, form: &str| nodes[0].ask("POST", path, &form.replace('@', "%40"));
     let name = |index: usize| format!("ns_1@{}", nodes[index].address());
@@ -462,7 +462,7 @@ fn a_statement_waits_ten_seconds_for_a_copy_that_is_gone_and_not_for_ever() {
 /// Both nodes of two were ordered to go on alone. Neither accepts the other any more, and the documents of both stay
 /// until an operator decides for one.
 #[test]
-fn two_nodes_that_both_went_on_alone_stay_apart() {
+fn two_nodes_that_both_continued_alone_stay_separate() {
     let mut nodes = [Node::start(), Node::start()];
     assert_eq!(nodes[0].add(&nodes[1]).0, 200);
     let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=1");

@@ -111,7 +111,7 @@ fn a_consumer_follows_a_bucket(arguments: &[&str]) {
 }
 
 #[test]
-fn a_consumer_has_all_that_was_written_and_then_what_is() {
+fn a_consumer_receives_existing_and_then_new_writes() {
     a_consumer_follows_a_bucket(&[]);
 }
 
@@ -136,7 +136,7 @@ fn stat(client: &mut KvClient, group: &[u8], name: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_consumer_that_reads_nothing_costs_little_and_holds_nobody_up() {
+fn a_stalled_consumer_costs_little_memory_and_delays_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     let mut client = server.client();
@@ -187,7 +187,7 @@ fn a_stuck_connection_is_closed_when_its_client_comes_back(arguments: &[&str]) {
 }
 
 #[test]
-fn a_client_that_comes_back_is_rid_of_its_stuck_connection() {
+fn a_reconnecting_client_replaces_its_stuck_connection() {
     a_stuck_connection_is_closed_when_its_client_comes_back(&[]);
     a_stuck_connection_is_closed_when_its_client_comes_back(&["--no-io-uring"]);
 }

@@ -235,7 +235,7 @@ fn a_function_that_requests_it_gets_every_version_with_the_previous_one() {
 }
 
 #[test]
-fn a_document_that_is_locked_for_a_while_is_waited_for() {
+fn a_function_waits_for_a_locked_document() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     collections(&server, &["meta", "dst"]);
@@ -253,7 +253,7 @@ fn a_document_that_is_locked_for_a_while_is_waited_for() {
 }
 
 #[test]
-fn timers_that_set_timers_do_not_keep_documents_away() {
+fn timers_that_set_timers_do_not_starve_documents() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     collections(&server, &["meta", "dst"]);
@@ -367,7 +367,7 @@ fn definitions_are_returned_exported_and_imported() {
 }
 
 #[test]
-fn functions_that_would_wake_each_other_for_ever_are_not_deployed_unless_that_is_allowed() {
+fn functions_that_would_trigger_each_other_are_not_deployed_unless_allowed() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     collections(&server, &["a", "b", "meta"]);

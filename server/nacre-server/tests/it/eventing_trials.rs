@@ -110,7 +110,7 @@ fn a_dry_run_reports_the_effects_of_a_function_and_has_none() {
 }
 
 #[test]
-fn documents_that_handlers_failed_with_are_given_again() {
+fn documents_whose_handlers_failed_can_be_retried() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serving(directory.path());
     collections(&server, &["meta", "dst"]);

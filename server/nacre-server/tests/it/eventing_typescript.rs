@@ -20,7 +20,7 @@ export const total = (lines: Line[]): number =>
 ";
 
 #[test]
-fn a_function_in_typescript_of_two_files_runs_and_fails_where_its_author_sees() {
+fn a_typescript_function_of_two_files_reports_errors_at_source_positions() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     collections(&server, &["meta", "dst"]);

@@ -95,7 +95,7 @@ fn disturb(
 }
 
 #[test]
-fn whatever_disturbs_it_a_plugin_takes_every_document_once() {
+fn a_plugin_processes_every_document_once_despite_faults() {
     let cycles = from_env("NACRE_ONCE_CYCLES", CYCLES);
     // A document with `fails` kills nothing, but has no row.
     let config = CONFIG.replace("emit(doc.n, 1)", "if (doc.fails) throw 'no'; emit(doc.n, 1)");

@@ -52,7 +52,7 @@ fn existing_keys_are_counted_and_kept_on_request() {
 }
 
 #[test]
-fn keys_are_found_by_way_of_management_and_encrypted_where_that_is() {
+fn the_key_value_port_is_found_by_the_management_port_with_its_encryption() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let authority = server.rest("GET", "/pools/default/certificate", "").unwrap().body;

@@ -288,7 +288,7 @@ fn a_document_that_kills_the_plugin_is_named_and_skipped() {
 
 /// Whichever node is asked, and while vBuckets move, each entry comes once.
 #[test]
-fn every_node_scans_all_of_them_while_vbuckets_move() {
+fn every_node_scans_the_entries_of_all_nodes_while_vbuckets_move() {
     const DOCUMENTS: u64 = 1200;
     let nodes = nodes_with_bucket(1);
     for first in (0..DOCUMENTS).step_by(400) {

@@ -25,7 +25,7 @@ fn names(list: &Value, field: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_node_without_a_name_is_where_it_was_reached() {
+fn a_node_without_a_host_name_has_the_address_of_the_request() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let host = format!("127.0.0.1:{}", server.port_base);
@@ -82,7 +82,7 @@ fn a_check_has_no_effects() {
 }
 
 #[test]
-fn settings_that_are_as_they_are_can_be_read_and_not_changed() {
+fn fixed_settings_can_be_read_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let failover = "/settings/autoFailover";

@@ -148,7 +148,7 @@ fn check(server: &Server, documents: &Documents, random: &mut StdRng) {
 }
 
 #[test]
-fn fresh_answers_equal_brute_force_whatever_stops_the_node() {
+fn fresh_answers_equal_brute_force_despite_stops_of_the_node() {
     let cycles = from_env("NACRE_MODEL_CYCLES", CYCLES);
     let directory = tempfile::tempdir().unwrap();
     let port_base = port_base();

@@ -81,7 +81,7 @@ fn write(server: &Server, keys: std::ops::Range<u32>) {
 }
 
 #[test]
-fn where_a_deployment_spends_its_time_can_be_seen() {
+fn a_profile_shows_where_a_deployment_spends_its_time() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let profile =

@@ -59,7 +59,7 @@ pub fn serving(directory: &std::path::Path) -> Server {
 }
 
 #[test]
-fn a_query_ends_at_its_timeout_whatever_it_does() {
+fn a_query_of_any_kind_ends_at_its_timeout() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     // The second one is a single call of a function, within which the guest never reads the time.
@@ -370,7 +370,7 @@ fn management_reports_the_true_state() {
 }
 
 #[test]
-fn statements_that_nobody_should_send_are_refused_or_answered() {
+fn hostile_statements_are_refused_or_answered() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     let nested = |open: &str, middle: &str, close: &str| {
@@ -429,7 +429,7 @@ fn a_flood_of_prepared_names_pushes_out_the_oldest_only() {
 
 /// The datasets of the cases are collections, which somebody may have of the same name.
 #[test]
-fn conformance_cases_leave_alone_what_others_have() {
+fn conformance_cases_do_not_change_data_of_others() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     rows(&server, "CREATE COLLECTION default._default.orders");

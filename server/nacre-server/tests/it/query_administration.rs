@@ -32,7 +32,7 @@ pub fn code(answer: &Value) -> u64 {
 }
 
 #[test]
-fn users_groups_and_roles_are_made_and_given_by_statements() {
+fn users_groups_and_roles_are_created_and_granted_by_statements() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     let own = format!("SELECT RAW COUNT(*) FROM {BUCKET}");
@@ -114,7 +114,7 @@ fn a_query_sees_the_attribute_that_all_documents_have() {
 }
 
 #[test]
-fn statuses_and_the_setting_for_the_time_of_requests() {
+fn statements_have_http_statuses_and_a_timeout_setting() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     let status = |statement: &str| {

@@ -14,7 +14,7 @@ fn put_user(server: &Server, name: &str, roles: &str) {
 }
 
 #[test]
-fn buckets_are_made_changed_and_dropped_by_statements() {
+fn buckets_are_created_changed_and_dropped_by_statements() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     put_user(&server, "ann", &format!("bucket_admin[{BUCKET}],query_select[*]"));
@@ -60,7 +60,7 @@ fn buckets_are_made_changed_and_dropped_by_statements() {
 }
 
 #[test]
-fn statistics_are_for_those_who_may_query() {
+fn statistics_require_the_right_to_query() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     rows(&server, USER, &format!("UPSERT INTO {BUCKET} VALUES(\"k\", {{\"a\": 7}})"));

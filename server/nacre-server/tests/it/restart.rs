@@ -133,7 +133,7 @@ fn a_directory_without_its_settings_is_refused_by_name() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_what_to_do() {
+fn a_port_in_use_is_named_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let other = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
 /// A query with `stale=false` while the streams of a node that has just started are being opened. The rows were up to
 /// date already, and nothing woke the query in an earlier version.
 #[test]
-fn fresh_rows_are_there_at_once_after_a_restart() {
+fn fresh_rows_are_available_immediately_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();
@@ -204,7 +204,7 @@ fn a_revoked_right_is_gone_with_the_next_request() {
 }
 
 #[test]
-fn a_folder_that_another_node_has_is_named_with_what_to_do() {
+fn a_folder_in_use_is_named_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
@@ -213,7 +213,7 @@ fn a_folder_that_another_node_has_is_named_with_what_to_do() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named_with_what_to_do() {
+fn a_folder_that_cannot_be_created_is_named_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, b"").unwrap();
@@ -223,7 +223,7 @@ fn a_folder_that_cannot_be_made_is_named_with_what_to_do() {
 }
 
 #[test]
-fn an_empty_password_is_refused_before_anything_is_made() {
+fn an_empty_password_is_refused_before_anything_is_created() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_nacre"))
@@ -249,7 +249,7 @@ fn a_node_without_its_settings_does_not_start_empty_beside_its_documents() {
 }
 
 #[test]
-fn a_data_directory_of_an_earlier_format_is_refused_as_it_is() {
+fn a_data_directory_of_an_earlier_format_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let settings = directory.path().join("node");
     std::fs::create_dir(&settings).unwrap();

@@ -278,7 +278,7 @@ fn outgoing(matrix: &mut Matrix, role: &str, text: &str) {
 }
 
 #[test]
-fn every_role_takes_nothing_from_others_and_reaches_nothing_that_it_may_not() {
+fn every_role_reaches_only_what_its_rights_permit() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     let mut matrix = Matrix { server, cells: 0 };

@@ -188,7 +188,7 @@ fn an_index_is_made_asked_changed_and_deleted() {
 }
 
 #[test]
-fn definitions_that_cannot_be_carried_out_are_refused_in_known_words() {
+fn unsupported_definitions_are_refused_with_known_messages() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let base = server.port_base;
@@ -413,7 +413,7 @@ fn at_plus(nodes: &[Node], vector: &Value, timeout_ms: u64) -> Vec<(u16, Value)>
 }
 
 #[test]
-fn each_node_answers_for_all_of_them_while_copies_move_and_nodes_end() {
+fn each_node_answers_for_all_nodes_while_copies_move_and_nodes_end() {
     let mut nodes = nodes_with_bucket(1);
     let base = nodes[2].port_base;
     let vector = json!({"type": "vector", "dims": 2, "similarity": "l2_norm", "index": true});
@@ -471,7 +471,7 @@ fn each_node_answers_for_all_of_them_while_copies_move_and_nodes_end() {
 }
 
 #[test]
-fn an_answer_lacks_no_more_than_the_part_of_a_silent_node() {
+fn an_answer_lacks_only_the_part_of_an_unresponsive_node() {
     let nodes = nodes_with_bucket(1);
     let base = nodes[0].port_base;
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=false");

@@ -132,7 +132,7 @@ fn a_node_is_set_up_with_one_request_and_keeps_its_administrator() {
 }
 
 #[test]
-fn an_unclaimed_node_is_taken_into_a_cluster_whose_administrator_is_its_own_then() {
+fn an_unclaimed_node_joins_a_cluster_and_adopts_its_administrator() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut cluster = Server::start_empty(one.path(), port_base());
     let node = Server::start_unclaimed(other.path(), port_base());

@@ -29,7 +29,7 @@ fn started(directory: &std::path::Path) -> Server {
 }
 
 #[test]
-fn statements_that_are_piped_in_are_carried_out() {
+fn piped_statements_are_executed() {
     let directory = tempfile::tempdir().unwrap();
     let server = started(directory.path());
     let context = format!("{BUCKET}._default");
@@ -80,7 +80,7 @@ fn a_failing_statement_ends_a_script_and_is_reported_with_its_position() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_named() {
+fn an_unreachable_node_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     command.args(["sh", "--url", "http://127.0.0.1:1", "--password", "x", "-e", "SELECT 1"]);
     let output = command.output().unwrap();

@@ -217,7 +217,7 @@ fn type_with_methods(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn blocks_of_methods_are_told_from_those_of_traits() {
+fn inherent_impls_are_distinguished_from_trait_impls() {
     for (line, name) in [
         ("impl Node {", Some("Node")),
         ("impl<'a, E: Error + Fn() -> T> Stream<'a, E> {", Some("Stream")),

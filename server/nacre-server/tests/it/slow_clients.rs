@@ -113,7 +113,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
 }
 
 #[test]
-fn frames_that_come_a_byte_at_a_time_hold_nobody_up() {
+fn frames_that_arrive_byte_by_byte_delay_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut slow: Vec<TcpStream> = (0..20).map(|_| connect(&server.kv_address())).collect();
@@ -258,7 +258,7 @@ fn http(server: &Server, request: &[u8]) -> String {
 }
 
 #[test]
-fn http_requests_beyond_measure_are_refused_and_cost_no_memory() {
+fn oversized_http_requests_are_refused_and_cost_no_memory() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let before = server.memory_bytes();

@@ -14,7 +14,7 @@ fn usage(server: &Server) -> (u64, u64) {
 }
 
 #[test]
-fn a_compaction_gives_back_what_was_overwritten() {
+fn a_compaction_frees_the_space_of_overwritten_documents() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     let mut client = server.client();

@@ -170,7 +170,7 @@ fn a_preview_of_a_view_shows_named_documents_of_every_node() {
 }
 
 #[test]
-fn each_node_answers_queries_for_all_of_them() {
+fn each_node_answers_queries_for_all_nodes() {
     let nodes = nodes_with_bucket(1);
     rebalance(&nodes, &[]);
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));

@@ -297,7 +297,7 @@ fn whole(stream: &mut Stream, path: &str) -> (String, String) {
 }
 
 #[test]
-fn tools_ask_a_node_over_tls() {
+fn tools_connect_to_a_node_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let services = server.rest("GET", "/pools/default/nodeServices", "").unwrap().json().unwrap();

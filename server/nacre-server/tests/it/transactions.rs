@@ -299,7 +299,7 @@ fn a_transaction_ends_with_its_time_and_with_its_node() {
 }
 
 #[test]
-fn a_transaction_does_what_its_user_may_and_only_what_a_transaction_can() {
+fn a_transaction_is_limited_to_allowed_statements_and_the_rights_of_its_user() {
     let directory = tempfile::tempdir().unwrap();
     let server = node_with_documents(directory.path());
     let transaction = Transaction::begin(server.port_base);

@@ -50,7 +50,7 @@ fn crates_depend_on_each_other_as_drawn() {
 }
 
 #[test]
-fn the_architecture_is_read_in_a_quarter_of_an_hour() {
+fn the_architecture_page_has_a_limited_number_of_words() {
     let words = std::fs::read_to_string(ARCHITECTURE).unwrap().split_whitespace().count();
     assert!(words <= ARCHITECTURE_WORDS_MAX, "{ARCHITECTURE} has {words} words");
 }

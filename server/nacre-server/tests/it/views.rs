@@ -83,7 +83,7 @@ fn a_malformed_design_document_is_refused_with_the_reason() {
 
 /// Every document but one is harmless; the view must have the rows of all others, and report the failure of that one.
 #[test]
-fn user_code_of_every_temper_costs_only_its_own_document() {
+fn faulty_user_code_affects_only_its_own_document() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let mut client = server.client();

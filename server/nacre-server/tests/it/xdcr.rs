@@ -115,7 +115,7 @@ fn a_bucket_follows_another_until_the_replication_is_deleted() {
 
 /// Documents of all kinds, deletions, and a filter that is changed in both ways.
 #[test]
-fn a_filter_selects_what_leaves_the_bucket() {
+fn a_filter_selects_the_replicated_documents() {
     let node = Node::start();
     make_bucket(&node, "one", "numVBuckets=16");
     make_bucket(&node, "two", "numVBuckets=16");
@@ -184,7 +184,7 @@ fn a_filter_selects_what_leaves_the_bucket() {
 }
 
 #[test]
-fn two_clusters_that_write_and_lose_nodes_come_to_the_same() {
+fn two_clusters_that_write_and_lose_nodes_converge() {
     let mut nodes = [Node::start(), Node::start()];
     let mut other = Node::start();
     assert_eq!(nodes[0].add(&nodes[1]).0, 200);

@@ -63,7 +63,7 @@ impl Writer {
 }
 
 #[test]
-fn two_clusters_far_apart_come_to_the_same_although_they_are_killed_and_cut_off() {
+fn two_distant_clusters_converge_despite_kills_and_lost_connections() {
     let kills = from_env("NACRE_REPLICATION_KILLS", 4);
     let cuts = from_env("NACRE_REPLICATION_CUTS", 1).min(kills);
     let mut clusters = [(); 2].map(|()| [Node::start(), Node::start()]);

@@ -168,7 +168,7 @@ fn a_version_of_the_next_year_is_refused_and_others_are_not() {
 
 /// Histories of other clusters are data of strangers: one that has no end, or none at all, stops neither its document nor the others.
 #[test]
-fn histories_without_end_stop_no_replication() {
+fn endless_or_missing_histories_do_not_stop_replication() {
     let node = Node::start();
     for name in ["one", "two"] {
         make_bucket(&node, name, "numVBuckets=16&conflictResolutionType=lww");

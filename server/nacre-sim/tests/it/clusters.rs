@@ -6,7 +6,7 @@ use nacre_sim::clusters::{Simulation, Total};
 const SEEDS: u64 = 400;
 
 #[test]
-fn whatever_breaks_clusters_that_follow_each_other_end_the_same() {
+fn replicating_clusters_converge_under_any_faults() {
     let mut total = Total::default();
     for seed in 0..SEEDS {
         let Ok(summary) = std::panic::catch_unwind(|| Simulation::new(seed, (2, 4)).run()) else {

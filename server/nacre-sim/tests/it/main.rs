@@ -8,7 +8,7 @@ use nacre_sim::Simulation;
 const SEEDS: u64 = 100;
 
 #[test]
-fn whatever_breaks_nothing_that_was_promised_is_lost() {
+fn acknowledged_writes_survive_any_promised_faults() {
     let (mut writes, mut terms) = (0, 0);
     for seed in 0..SEEDS {
         let Ok(summary) = std::panic::catch_unwind(|| Simulation::new(seed).run()) else {

@@ -86,7 +86,7 @@ fn loses(seed: u64, (level, replicas): Column, happens: fn(&mut Simulation)) -> 
 }
 
 #[test]
-fn each_cell_is_as_the_page_says() {
+fn each_cell_matches_the_simulation() {
     for (name, happens, cells) in ROWS {
         for (column, cell) in COLUMNS.into_iter().zip(cells.chars()) {
             match cell {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_has_all_that_was_added_and_little_else() {
+    fn a_filter_contains_all_added_keys_and_few_others() {
         let mut filter = Filter::default();
         let key = |number: u32| number.to_be_bytes();
         (0..1000).for_each(|number| filter.add(&key(number)));

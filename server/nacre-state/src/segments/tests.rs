@@ -360,7 +360,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
 
 /// A flipped bit, a truncated file or a missing file: the error names the file, and no partial content is read.
 #[test]
-fn damage_is_named_and_is_never_an_end() {
+fn damage_is_reported_and_never_mistaken_for_the_end() {
     let disk = SimDisk::new();
     let (with, _aside) = segmenting(2000);
     let mut chance = SeededRandom(5);

@@ -96,7 +96,7 @@ fn check(node: &Node, is_root: bool, from: &[u8], to: Option<&[u8]>) -> usize {
 
 proptest! {
     #[test]
-    fn a_tree_and_its_snapshots_are_what_maps_are(
+    fn a_tree_and_its_snapshots_equal_maps(
         steps in proptest::collection::vec(step(), 0..700),
         start in bound(),
         end in bound(),

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let (header, body) = body();
         let front = header.encode(SALT);
         for bit in 0..front.len() * 8 {

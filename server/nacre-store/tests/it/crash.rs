@@ -81,7 +81,7 @@ pub fn losses(number: u64) -> [Loss; 6] {
 }
 
 #[test]
-fn whenever_the_power_fails_acknowledged_commits_are_there_and_the_store_opens() {
+fn acknowledged_commits_survive_a_power_failure_and_the_store_opens() {
     let (mut points, mut again) = (0, 0);
     for seed in seeds() {
         let Run { disk, model, created } = run(seed, STEPS);
@@ -135,7 +135,7 @@ fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> u
 
 /// Compaction and the writing of the table run on another thread, during commits.
 #[test]
-fn whenever_the_power_fails_beside_compaction_acknowledged_commits_are_there() {
+fn acknowledged_commits_survive_a_power_failure_during_compaction() {
     let mut points = 0;
     for seed in seeds() {
         let disk = SimDisk::new();
@@ -359,13 +359,13 @@ fn assert_named(error: &Error, place: &str) {
 
 /// If the disk is full, nothing has changed, and the same commits succeed once there is space.
 #[test]
-fn a_full_disk_changes_nothing_and_the_same_commits_go_through_later() {
+fn a_full_disk_changes_nothing_and_the_same_commits_succeed_later() {
     changes_nothing(Trouble::Full);
 }
 
 /// The same for a lack of file descriptors for a new segment.
 #[test]
-fn a_want_of_descriptors_changes_nothing_and_the_same_commits_go_through_later() {
+fn a_shortage_of_descriptors_changes_nothing_and_the_same_commits_succeed_later() {
     changes_nothing(Trouble::Exhausted);
 }
 
@@ -450,7 +450,7 @@ fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
 }
 
 #[test]
-fn reads_that_give_less_than_was_asked_for_are_tried_on() {
+fn short_reads_are_continued() {
     let Run { disk, model, .. } = run(5, 40);
     disk.read_at_most(7);
     let store = open(&disk, false, 5).unwrap();

@@ -29,7 +29,7 @@ fn read_all(path: &Path) -> Result<usize, String> {
 }
 
 #[test]
-fn a_closed_store_opens_with_all_it_was_given() {
+fn a_closed_store_reopens_with_all_commits() {
     let directory = filled();
     assert_eq!(read_all(directory.path()), Ok(200));
     let store = open(directory.path()).unwrap();
@@ -82,7 +82,7 @@ fn a_damaged_note_is_reported() {
 /// Wherever the database file is truncated or a byte is flipped, a start either finds everything or names the damage.
 /// It never silently omits data.
 #[test]
-fn no_cut_and_no_turned_byte_goes_unnoticed() {
+fn every_truncation_and_every_changed_byte_is_detected() {
     let original = filled();
     let file = PathBuf::from("sled/db");
     let bytes = std::fs::read(original.path().join(&file)).unwrap();

@@ -114,7 +114,7 @@ impl Run {
 }
 
 #[test]
-fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
+fn a_power_failure_leaves_the_rows_after_some_batch() {
     for (seed, on_damage) in [(0, OnDamage::Refuse), (1, OnDamage::Forget), (2, OnDamage::Refuse)] {
         let run = run(seed, 150, on_damage);
         let mut replay = run.disk.replay();

@@ -317,7 +317,7 @@ fn superseded_versions_stay_as_long_as_history_retention_requires() {
 }
 
 #[test]
-fn only_collections_with_history_have_some() {
+fn only_collections_with_history_keep_versions() {
     each_with_history(|store| {
         let other = |next: Commit| Commit { history: [CollectionId(9)].into(), ..kept(1, next) };
         store.commit(&[other(commit(0, vec![version(1, "a", "1")]))]).unwrap();
@@ -344,7 +344,7 @@ fn an_erased_version_stays_in_history() {
 }
 
 #[test]
-fn a_version_leads_to_the_one_it_took_the_place_of() {
+fn a_version_leads_to_the_one_that_it_replaced() {
     each_with_history(|store| {
         let first = vec![version(1, "a", "1"), version(2, "b", "1"), version(3, "a", "2")];
         store.commit(&[kept(1, commit(0, first))]).unwrap();

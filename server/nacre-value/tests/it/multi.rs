@@ -232,7 +232,7 @@ fn a_request_has_one_to_sixteen_operations() {
 }
 
 #[test]
-fn a_missing_document_starts_as_its_first_operation_wants_it() {
+fn a_missing_document_is_created_by_its_first_operation() {
     let body = |text: &'static str| {
         let specs: Vec<_> = text.split(" ; ").map(mutation_spec).collect();
         String::from_utf8(Source::missing(&specs).body.to_vec()).unwrap()
@@ -245,7 +245,7 @@ fn a_missing_document_starts_as_its_first_operation_wants_it() {
 }
 
 #[test]
-fn results_have_no_more_bytes_together_than_a_document() {
+fn results_together_are_limited_to_the_size_of_a_document() {
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(RESULT_BYTES_MAX / 2 - 2));
     let source = Source { body: body.as_bytes(), body_is_json: true, ..Source::missing(&[]) };
     let spec = lookup_spec("get a");

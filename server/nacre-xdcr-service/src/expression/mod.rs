@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_attributes_are_looked_at() {
+    fn expressions_can_refer_to_keys_and_attributes() {
         check(
             &[
                 r#"REGEXP_CONTAINS(META().id, "^airline")"#,

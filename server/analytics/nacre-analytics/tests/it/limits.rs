@@ -60,7 +60,7 @@ fn a_query_that_is_cancelled_ends() {
 }
 
 #[test]
-fn a_query_whose_client_has_left_ends() {
+fn a_query_of_a_disconnected_client_ends() {
     let world = world(50_000, 0);
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     drop(receiver);
@@ -108,7 +108,7 @@ fn a_million_groups_are_counted() {
 }
 
 #[test]
-fn groups_of_long_texts_are_told_apart_by_their_last_letter() {
+fn groups_of_long_texts_are_distinguished_by_their_last_letter() {
     let document = |n: usize| {
         let text = "x".repeat(1 << 20) + &(n % 2).to_string();
         Value::object([("n", Value::Int(n as i64)), ("text", Value::string(text))])

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn junk_is_refused() {
+    fn malformed_filters_are_refused() {
         for json in [
             "x",
             "[]",

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_producers_with_known_flags_are_to_be_had() {
+    fn only_producers_with_known_flags_are_supported() {
         let open = |flags| Settings::new(flags, Features::default()).map(drop);
         assert_eq!(open(PRODUCER | INCLUDE_XATTRS), Ok(()));
         assert_eq!(open(0), Err(Status::NotSupported), "a consumer");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_mean_nothing_here_are_refused() {
+    fn unsupported_settings_are_refused() {
         let mut settings = settings();
         let mut refuses = |key: &str, value: &str| {
             settings.control(key.as_bytes(), value.as_bytes(), true)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_only_to_be_had_of_a_bucket_that_can_keep_it() {
+    fn history_is_only_available_from_a_bucket_that_can_keep_it() {
         let mut settings = settings();
         let mut ask = |can| settings.control(b"change_streams", b"true", can);
         assert_eq!(ask(false), Err(Status::NotSupported));

@@ -88,7 +88,7 @@ fn damaged_components_do_no_harm() {
 }
 
 #[test]
-fn features_that_are_not_there_are_refused() {
+fn unsupported_features_are_refused() {
     for module in [
         "(module (memory 1 1 shared))",
         "(module (memory i64 1))",

@@ -47,7 +47,7 @@ fn items_begin_once_each_in_their_order() {
 }
 
 #[test]
-fn loops_without_end_are_ended_wherever_they_are() {
+fn endless_loops_are_stopped_wherever_they_are() {
     let mut cases = vec![
         case("start", Open, TIME, m().field("(func $s (loop $l (br $l))) (start $s)")),
         case("init", Open, TIME, m().body("init", LOOP)),
@@ -239,7 +239,7 @@ fn storms_of_host_calls_end_at_the_deadline() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list of cases")]
-fn arguments_that_lie_are_refused_before_they_are_copied() {
+fn invalid_arguments_are_refused_before_they_are_copied() {
     let all = "(i32.const 0) (i32.const -1)";
     check(vec![
         case(

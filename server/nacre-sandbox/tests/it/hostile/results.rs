@@ -24,7 +24,7 @@ pub fn with_cursor() -> Module {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list of cases")]
-fn results_that_lie_are_refused() {
+fn invalid_results_are_refused() {
     let beyond = "i32.const -16";
     let odd = "i32.const 1025";
     let list = |length: i64| words(&[0, 0, length]);
@@ -143,7 +143,7 @@ fn results_that_lie_are_refused() {
 }
 
 #[test]
-fn an_allocator_that_lies_harms_its_own_plugin() {
+fn a_faulty_allocator_harms_only_its_own_plugin() {
     check(vec![
         case("traps", Open, "unreachable", m().realloc("unreachable")),
         case("beyond", Open, "realloc return: beyond end of memory", m().realloc("i32.const -8")),

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_options_that_count_are_shown_with_their_source_and_without_secrets() {
+    fn effective_options_are_shown_with_their_source_and_without_secrets() {
         let arguments = ["--data-dir", "/srv", "--password", "secret", "--buckets", "a,b"];
         let matches = serve().try_get_matches_from(arguments).unwrap();
         let shown = describe(&serve(), &matches, &[]);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_covered_and_other_arguments_are_not() {
+    fn passwords_are_masked_and_other_arguments_are_not() {
         let covered = |text: &str| {
             let mut bytes = text.replace(' ', "\0").into_bytes();
             cover(&mut bytes);

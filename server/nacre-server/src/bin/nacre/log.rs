@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_programs_is_one_object_whatever_is_in_it() {
+    fn a_json_line_is_one_object_for_any_content() {
         let thrown = "x\n{\"level\":\"error\"}";
         let text = logged_as(true, || tracing::warn!(user = thrown, count = 3, "failed: {thrown}"));
         assert_eq!(text.matches('\n').count(), 1, "{text}");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_left_out_are_counted_in_the_log() {
+    fn omitted_lines_are_counted_in_the_log() {
         let (limiter, begun) = (Limiter::default(), Instant::now());
         let (flood, other) = (Identifier(&FLOOD), Identifier(&OTHER));
         for _ in 0..BURST + 7 {

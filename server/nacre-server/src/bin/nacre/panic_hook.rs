@@ -32,7 +32,7 @@ mod tests {
     const CHILD: &str = "NACRE_TEST_VITAL";
 
     #[test]
-    fn a_process_ends_with_a_thread_that_it_depends_on_and_with_no_other() {
+    fn only_a_panic_of_a_vital_thread_ends_the_process() {
         if std::env::var_os(CHILD).is_some() {
             install();
             assert!(thread::spawn(|| panic!("at one request")).join().is_err());
@@ -43,8 +43,7 @@ mod tests {
             let _ = flusher.unwrap().join();
             std::process::exit(0);
         }
-        let this =
-            "panic_hook::tests::a_process_ends_with_a_thread_that_it_depends_on_and_with_no_other";
+        let this = "panic_hook::tests::only_a_panic_of_a_vital_thread_ends_the_process";
         let ended = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", this, "--nocapture"])
             .env(CHILD, "1")
