@@ -31,8 +31,8 @@ export class ViewIndexManager {
     return readJson(response, ({ rows }) =>
       rows
         .map(({ doc }: any) => readDesignDocument(String(doc.meta.id).replace(/^_design\//, ''), doc.json))
-        .filter(({ isInDevelopment }: Kept) => isInDevelopment === isDevelopment)
-        .map(({ document }: Kept) => document),
+        .filter(({ isInDevelopment }: StoredDesignDocument) => isInDevelopment === isDevelopment)
+        .map(({ document }: StoredDesignDocument) => document),
     )
   }
 
@@ -104,12 +104,12 @@ export class ViewIndexManager {
   }
 }
 
-interface Kept {
+interface StoredDesignDocument {
   document: DesignDocument
   isInDevelopment: boolean
 }
 
-function readDesignDocument(name: string, { views, collection, ...members }: any): Kept {
+function readDesignDocument(name: string, { views, collection, ...members }: any): StoredDesignDocument {
   const entries = Object.entries<DesignDocumentView>(views ?? {}).map(([view, { map, reduce, ...more }]) => {
     if (typeof map !== 'string') throw new TypeError(`the view ${view} has no map function`)
     return [view, { map, ...(reduce ? { reduce } : {}), ...more }] as const

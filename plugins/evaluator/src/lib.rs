@@ -28,7 +28,7 @@ pub struct Evaluator(Option<Library>);
 
 impl Functions for Evaluator {
     fn describe() -> String {
-        let mut limits = LIMITS.told();
+        let mut limits = LIMITS.by_name();
         limits.insert("result_bytes_max".into(), LIMITS.result_bytes_max.into());
         json!({
             "name": "evaluator",

@@ -65,13 +65,13 @@ impl Outcome {
             Outcome::Value(None) => "{}".into(),
             Outcome::Value(Some(value)) => format!("{{\"value\":{value}}}"),
             Outcome::Exception(Exception { thrown, place }) => {
-                let mut told = Map::from_iter([("thrown".to_owned(), thrown.clone())]);
+                let mut exception = Map::from_iter([("thrown".to_owned(), thrown.clone())]);
                 if let Some((line, column, text)) = place {
-                    told.insert("line".into(), json!(line));
-                    told.insert("column".into(), json!(column));
-                    told.insert("text".into(), json!(text));
+                    exception.insert("line".into(), json!(line));
+                    exception.insert("column".into(), json!(column));
+                    exception.insert("text".into(), json!(text));
                 }
-                json!({"exception": told}).to_string()
+                json!({"exception": exception}).to_string()
             }
         }
     }

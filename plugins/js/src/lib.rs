@@ -100,7 +100,7 @@ impl Service for Program {
             "name": "js",
             "version": env!("CARGO_PKG_VERSION"),
             "state_version": "1",
-            "limits": LIMITS.told(),
+            "limits": LIMITS.by_name(),
         })
         .to_string()
     }

@@ -473,8 +473,8 @@ impl Datastore for MemoryDatastore {
                     ("exptime", Value::Int(expiration)),
                     ("value_bytes", Value::Int(document.body.len() as i64)),
                 ]);
-                let is_told = names.iter().any(|name| &**name == "$document");
-                Some(Value::object(is_told.then_some(("$document", virtual_one))))
+                let is_requested = names.iter().any(|name| &**name == "$document");
+                Some(Value::object(is_requested.then_some(("$document", virtual_one))))
             };
             Ok(ids.iter().map(of).collect())
         })

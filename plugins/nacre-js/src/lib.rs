@@ -73,7 +73,7 @@ impl Limits {
 
     /// Returns the limits that apply to all user code, by name, as a plugin reports them.
     #[must_use]
-    pub fn told(&self) -> serde_json::Map<String, serde_json::Value> {
+    pub fn by_name(&self) -> serde_json::Map<String, serde_json::Value> {
         [
             ("memory_bytes", self.memory_bytes.into()),
             ("stack_bytes", self.stack_bytes.into()),

@@ -251,7 +251,7 @@ fn add_scan(scan: &Scan, nested: bool, steps: &mut Vec<Value>) {
             steps.push(estimated(of_access, scan.costs.map(|costs| costs.scan)));
             if fetches {
                 let fetch = operator("Fetch", place);
-                steps.push(estimated(fetch, scan.costs.map(|costs| costs.whole)));
+                steps.push(estimated(fetch, scan.costs.map(|costs| costs.with_documents)));
             }
         }
     }

@@ -90,7 +90,7 @@ pub struct Costs {
     /// Of the index alone.
     pub scan: Estimate,
     /// With the documents.
-    pub whole: Estimate,
+    pub with_documents: Estimate,
 }
 
 /// Whether the documents of a scan are passed on as they are.
@@ -209,7 +209,7 @@ pub struct Join {
 
 /// How the right side of a join is found.
 pub enum Strategy {
-    /// The right side is found anew for each row of the left.
+    /// The right side is evaluated again for each row of the left.
     Nested(Scan),
     /// The right side is read once.
     Loop(Scan),

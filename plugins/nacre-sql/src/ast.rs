@@ -780,8 +780,8 @@ pub struct Prepare {
     pub statement: Statement,
     /// Its text.
     pub text: String,
-    /// The whole text, from PREPARE on.
-    pub whole: String,
+    /// The full text, from PREPARE on.
+    pub full_text: String,
 }
 
 /// CREATE INDEX.

@@ -73,7 +73,7 @@ pub fn admin(
             13014 => 401,
             _ => 500,
         };
-        AdminReply { status, body: told(&error).to_json() }
+        AdminReply { status, body: error_body(&error).to_json() }
     }))
 }
 
@@ -95,7 +95,7 @@ fn settings(store: &dyn Datastore) -> Value {
 fn changed_settings(body: &[u8], store: &dyn Datastore) -> AdminReply {
     let refused = |code, message: String| AdminReply {
         status: 400,
-        body: told(&Error::new(code, message)).to_json(),
+        body: error_body(&Error::new(code, message)).to_json(),
     };
     let given = match Value::parse(body) {
         Ok(given) if given.as_object().is_some() => given,
@@ -155,7 +155,7 @@ fn answered(method: &str, catalog: &str, name: Option<&str>, run: &Run<'_>) -> R
     }
 }
 
-fn told(error: &Error) -> Value {
+fn error_body(error: &Error) -> Value {
     Value::object([
         ("code", Value::Int(i64::from(error.code))),
         ("msg", error.message.as_str().into()),

@@ -78,10 +78,10 @@ impl Service {
             let mut fields = prepared_use::fields(&key);
             fields.extend([
                 ("node", node.clone()),
-                ("statement", prepared.whole.as_str().into()),
+                ("statement", prepared.full_text.as_str().into()),
                 ("users", key.user.as_str().into()),
             ]);
-            fields.extend(prepared_use::told(&key, run).ok()?);
+            fields.extend(prepared_use::use_fields(&key, run).ok()?);
             Some((key.id(&user).into(), Value::object(fields)))
         };
         Ok(keys.into_iter().filter_map(row).collect())

@@ -387,8 +387,8 @@ impl Datastore for Host {
     }
 
     fn administer(&self, request: &Value) -> Result<Value> {
-        let told = abi::administer(&request.to_json()).map_err(error)?;
-        Value::parse(told.as_bytes()).map_err(|message| Error::new(5000, message))
+        let answer = abi::administer(&request.to_json()).map_err(error)?;
+        Value::parse(answer.as_bytes()).map_err(|message| Error::new(5000, message))
     }
 
     fn search(&self, of: &Keyspace, request: &Value) -> Result<Value> {

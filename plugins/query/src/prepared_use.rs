@@ -104,7 +104,7 @@ pub(crate) fn fields(key: &PreparedKey) -> Vec<(&'static str, Value)> {
 }
 
 /// Returns the catalog's members about uses.
-pub(crate) fn told(key: &PreparedKey, run: &Run<'_>) -> Result<Vec<(&'static str, Value)>> {
+pub(crate) fn use_fields(key: &PreparedKey, run: &Run<'_>) -> Result<Vec<(&'static str, Value)>> {
     let uses = Uses::recall(&note_of(key), run.store);
     let mut fields = vec![("uses", Value::Int(uses.count))];
     if uses.made_ms > 0 {

@@ -34,8 +34,8 @@ const TABLES_MAX: usize = 256;
 
 /// A prepared statement.
 pub(crate) struct Prepared {
-    /// The whole text, from PREPARE on.
-    pub whole: String,
+    /// The full text, from PREPARE on.
+    pub full_text: String,
     /// The text of the statement.
     pub text: String,
     pub statement: Statement,
@@ -44,13 +44,13 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Parses the text of a note.
-    fn parse(whole: String) -> Result<Prepared> {
-        let (text, statement) = match parse(&whole)? {
+    fn parse(full_text: String) -> Result<Prepared> {
+        let (text, statement) = match parse(&full_text)? {
             Statement::Prepare(prepare) => (prepare.text, prepare.statement),
             // Nodes of an earlier version store only the statement.
-            statement => (whole.clone(), statement),
+            statement => (full_text.clone(), statement),
         };
-        Ok(Prepared { whole, text, statement, planned: RefCell::default() })
+        Ok(Prepared { full_text, text, statement, planned: RefCell::default() })
     }
 }
 
@@ -194,12 +194,14 @@ impl Service {
     ) -> Result<Rc<Prepared>> {
         let note = key.note();
         let missing = || Error::new(4040, format!("No such prepared statement: {}", key.name));
-        let whole = store.notes().recall(&note).ok_or_else(missing)?;
-        if let Some(own) = self.prepared.borrow().get(&note).filter(|own| own.whole == whole) {
+        let full_text = store.notes().recall(&note).ok_or_else(missing)?;
+        if let Some(own) =
+            self.prepared.borrow().get(&note).filter(|own| own.full_text == full_text)
+        {
             return Ok(Rc::clone(own));
         }
         // Another instance has prepared it.
-        let prepared = Rc::new(Prepared::parse(whole)?);
+        let prepared = Rc::new(Prepared::parse(full_text)?);
         self.keep_prepared(note, Rc::clone(&prepared));
         Ok(prepared)
     }
@@ -317,7 +319,7 @@ impl Service {
         if known.is_some_and(|known| known.text != prepare.text && !prepare.force) {
             return Err(Error::new(4090, format!("Unable to add name: duplicate name: {name}")));
         }
-        run.store.notes().note(&key.note(), Some(&prepare.whole));
+        run.store.notes().note(&key.note(), Some(&prepare.full_text));
         prepared_use::begin(&key, run);
         let row = Value::object(
             prepared_use::fields(&key)
@@ -325,7 +327,7 @@ impl Service {
                 .chain([
                     ("operator", operator),
                     ("signature", signature),
-                    ("text", prepare.whole.as_str().into()),
+                    ("text", prepare.full_text.as_str().into()),
                 ])
                 .collect::<Vec<_>>(),
         );

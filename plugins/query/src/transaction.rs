@@ -258,8 +258,8 @@ fn call(name: &str, request: &Request, run: &Run<'_>) -> Result<Value> {
 
 /// Returns the CAS that an SDK has read; 0 if it is not given.
 fn version(request: &Request) -> Result<u64> {
-    let told = request.transaction.data.field("scas");
-    match told.as_str() {
+    let cas = request.transaction.data.field("scas");
+    match cas.as_str() {
         None => Ok(0),
         Some(text) => text
             .parse()

@@ -31,7 +31,7 @@ pub(crate) struct End {
 
 /// Records that a request is running.
 pub(crate) fn begin(id: &str, request: &Request, store: &dyn Datastore) {
-    let row = told(id, request, store, "running").end();
+    let row = row_of(id, request, store, "running").end();
     store.notes().note(&format!("{ACTIVE}{id}"), Some(&row));
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn end(
     if elapsed_ms < COMPLETED_THRESHOLD_MS {
         return;
     }
-    let mut row = told(id, request, store, end.state);
+    let mut row = row_of(id, request, store, end.state);
     row.text("elapsedTime", &format!("{elapsed_ms}ms"));
     row.number("errorCount", end.error_count as u64);
     row.number("mutations", end.mutation_count);
@@ -59,7 +59,7 @@ pub(crate) fn end(
     notes.note(&format!("{COMPLETED}{id}"), Some(&row.end()));
 }
 
-fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> ObjectText {
+fn row_of(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> ObjectText {
     let statement = request.statement.as_deref().map(|text| {
         let end =
             (0..=STATEMENT_BYTES_MAX.min(text.len())).rfind(|end| text.is_char_boundary(*end));

@@ -125,7 +125,7 @@ const LIMITS: Limits = Limits {
 
 impl Service for Views {
     fn describe() -> String {
-        let mut limits = LIMITS.told();
+        let mut limits = LIMITS.by_name();
         let of_views = [
             ("emit_key_bytes_max", LIMITS.emit_key_bytes_max),
             ("emit_bytes_max", LIMITS.emit_bytes_max),

@@ -449,11 +449,11 @@ impl Bucket {
         let mut vbucket = self.vbucket(vbid)?;
         let before = memory_of(&vbucket);
         let result = work(&mut vbucket);
-        let kept = if self.store.is_none() { self.keep(&mut vbucket) } else { None };
+        let stored = if self.store.is_none() { self.treat_as_stored(&mut vbucket) } else { None };
         let after = memory_of(&vbucket);
         drop(vbucket);
-        if let Some(kept) = kept {
-            self.report_kept(vbid, kept);
+        if let Some(stored) = stored {
+            self.report_stored(vbid, stored);
         }
         if self.memory.grow(after - before) {
             self.keeper.wake();

@@ -111,12 +111,12 @@ impl Bucket {
             {
                 continue;
             }
-            let (mut is_new, mut completes, mut begins_anew) = (false, false, false);
+            let (mut is_new, mut completes, mut restarts) = (false, false, false);
             self.complete(vbid, |vbucket| {
                 let generation = vbucket.generation();
                 is_new = arrange(vbucket, chain, me, keep, vb_uuid(), now);
                 completes = vbucket.makes_history();
-                begins_anew = vbucket.generation() != generation;
+                restarts = vbucket.generation() != generation;
                 match vbucket.in_doubt_term() {
                     Some(_) => self.in_doubt.write().insert(vbid),
                     None => self.in_doubt.write().remove(&vbid),
@@ -128,7 +128,7 @@ impl Bucket {
                 // The copies may already satisfy the durable writes under the new chain.
                 vbucket.complete(now)
             });
-            if begins_anew {
+            if restarts {
                 self.persisted.reset(vbid, Seqno::ZERO);
             }
             if is_new {

@@ -17,7 +17,7 @@ const RECORDS_MAX: usize = 1000;
 /// A record of a service, such as the definition of a search index. `Debug` omits the body, which may contain passwords.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceRecord {
-    /// Version, chosen by the service anew for each change.
+    /// Version; the service chooses a new one for each change.
     pub version: String,
     /// The bucket that the record belongs to; dropping the bucket removes the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -369,8 +369,8 @@ mod tests {
         vbucket.activate(2, VbUuid(8));
         ["d", "e", "f", "g"].into_iter().for_each(|key| set(&mut vbucket, key));
         assert_eq!(read(&mut stream, &mut vbucket), "gone", "g@4 does not come after c@3");
-        let mut anew = Stream::open(&mut vbucket, Seqno::ZERO);
-        assert_eq!(read(&mut anew, &mut vbucket), "d@1 e@2 f@3 g@4 -> 4 in 1..=4");
+        let mut reopened = Stream::open(&mut vbucket, Seqno::ZERO);
+        assert_eq!(read(&mut reopened, &mut vbucket), "d@1 e@2 f@3 g@4 -> 4 in 1..=4");
     }
 
     #[test]

@@ -114,14 +114,14 @@ pub fn make_room() {
     let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
     if is_needed {
         let _one_at_a_time = MAKES_ROOM.lock();
-        let (tell, told) = mpsc::sync_channel(1);
-        *SERVES.lock() = Some(tell);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        *SERVES.lock() = Some(sender);
         // Otherwise these tasks would wait until this thread has nothing else to do.
         YIELDED.take().into_iter().for_each(Waker::wake);
         // This wakes an idle worker, which takes over the connections.
         tokio::spawn(async { serves() });
-        let told = tokio::task::block_in_place(|| told.recv_timeout(TAKEN_OVER_WITHIN));
-        let has_made_room = told.is_ok();
+        let taken_over = tokio::task::block_in_place(|| receiver.recv_timeout(TAKEN_OVER_WITHIN));
+        let has_made_room = taken_over.is_ok();
         AT.with_borrow_mut(|at| at.iter_mut().for_each(|at| at.has_made_room = has_made_room));
     }
 }

@@ -50,23 +50,23 @@ pub fn dev(options: &Dev) -> Result<(), String> {
             return Ok(());
         }
         if let Some(running) = &mut running {
-            running.tell(options);
+            running.print_new_lines(options);
         }
         std::thread::sleep(INTERVAL);
     }
 }
 
-/// The deployment, and how much of its output was shown.
+/// The deployment, and the lines of its log that were printed.
 struct Running {
     deployment: String,
-    told: BTreeSet<String>,
+    printed: BTreeSet<String>,
 }
 
 impl Running {
-    /// Shows what the plugin has said since the last time. A node that is away for a moment says nothing.
-    fn tell(&mut self, options: &Dev) {
+    /// Prints the log lines of the plugin that were not printed before. A node that does not answer has none.
+    fn print_new_lines(&mut self, options: &Dev) {
         for line in remote::said(&options.deploy, &self.deployment).unwrap_or_default() {
-            if self.told.insert(line.clone()) {
+            if self.printed.insert(line.clone()) {
                 println!("{line}");
             }
         }
@@ -96,7 +96,7 @@ fn deploy(options: &Dev, engine: &Engine) -> Result<Running, String> {
     }
     let deployment = put?;
     println!("{deployment} runs {version}");
-    Ok(Running { deployment, told: BTreeSet::new() })
+    Ok(Running { deployment, printed: BTreeSet::new() })
 }
 
 /// Returns true if `nacre plugin dev` has made the version.

@@ -68,9 +68,9 @@ fn check_toolchain(project: &Path) -> Result<(), String> {
             "Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}), and this is {version}"
         )),
         None => {
-            let told = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-            let told = if told.is_empty() { format!("this is {version:?}") } else { told };
-            Err(format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}): {told}"))
+            let reason = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            let reason = if reason.is_empty() { format!("this is {version:?}") } else { reason };
+            Err(format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}): {reason}"))
         }
     }
 }

@@ -168,14 +168,14 @@ fn judge<S: Serialize + PartialEq>(
         std::fs::write(path, text + "\n").map_err(|error| error.to_string())?;
         return Ok(false);
     }
-    let told = |(index, of_step): (usize, Differences)| {
+    let describe = |(index, of_step): (usize, Differences)| {
         let one = move |(member, expected, actual)| {
             format!("  step {index}: {member}\n    expected {expected}\n    came     {actual}")
         };
         of_step.into_iter().map(one)
     };
-    let told: Vec<String> = differences.into_iter().enumerate().flat_map(told).collect();
-    if told.is_empty() { Ok(true) } else { Err(told.join("\n")) }
+    let lines: Vec<String> = differences.into_iter().enumerate().flat_map(describe).collect();
+    if lines.is_empty() { Ok(true) } else { Err(lines.join("\n")) }
 }
 
 fn replay_capsule(plugin: &Plugin, path: &Path) -> Result<(), String> {

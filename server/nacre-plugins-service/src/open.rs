@@ -15,14 +15,14 @@ use nacre_node::scatter_gather::Vbids;
 use nacre_node::service::{FunctionQueries, QueryWrites};
 use nacre_sandbox::{Budget, NoQueries, Partition, Queries, Setup};
 use nacre_state::{
-    BlockCache, IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateForm, StateStorage, SyncCounts,
+    BlockCache, DEFERRED_BYTES_MAX, IndexForm, SpaceStorage, StateForm, StateStorage, SyncCounts,
 };
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The inverse of the share of the memory for states that a lane may use for rows that it holds back.
-const KEPT_BACK_SHARE: usize = 64;
+const DEFERRED_SHARE: usize = 64;
 
 /// Starts a deployment.
 pub(super) fn deploy(
@@ -85,20 +85,20 @@ fn open_storage(
     let sync_counts =
         SyncCounts::open(node.platform.spaces()).map_err(|error| error.to_string())?;
     let states = node.platform.states();
-    let kept_back_bytes_max = kept_back_bytes_max(budget);
+    let deferred_bytes_max = deferred_bytes_max(budget);
     let options = node.platform.state_options();
     let segmenting = match spec.form().unwrap_or(options.form) {
         StateForm::Resident => None,
         StateForm::Segmented => {
             let cache =
                 node.plugins().segments.get_or_init(|| BlockCache::new(options.cache_bytes));
-            let flush_bytes = options.flush_bytes.min(kept_back_bytes_max);
+            let flush_bytes = options.flush_bytes.min(deferred_bytes_max);
             Some(merging::segmenting(&node.platform, cache, flush_bytes))
         }
     };
     let (is_fold, segmenting) = (spec.is_fold(), segmenting.as_ref());
     let mut storage =
-        SpaceStorage::open(states, &sync_counts, space, is_fold, kept_back_bytes_max, segmenting)?;
+        SpaceStorage::open(states, &sync_counts, space, is_fold, deferred_bytes_max, segmenting)?;
     storage.begin(budget.limit(), spec.tries().unwrap_or_default())?;
     match storage.damage() {
         None => {}
@@ -184,8 +184,8 @@ pub(super) fn function_queries(
 }
 
 /// Returns the maximum size in bytes of rows that a lane may hold back; they are copied when they are stored.
-fn kept_back_bytes_max(budget: &Budget) -> usize {
-    (budget.limit() / KEPT_BACK_SHARE).min(KEPT_BACK_BYTES_MAX)
+fn deferred_bytes_max(budget: &Budget) -> usize {
+    (budget.limit() / DEFERRED_SHARE).min(DEFERRED_BYTES_MAX)
 }
 
 /// Returns the end of each vBucket's history.

@@ -391,7 +391,7 @@ pub(super) fn apply_settings(
 pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
     let scope = id.scope.as_ref();
     let (bucket, scope) = scope.map_or((ALL, ALL), |(bucket, scope)| (bucket, scope));
-    let mut told = json!({
+    let mut description = json!({
         "appname": id.name,
         "appcode": function.definition.code,
         "version": function.definition.version,
@@ -404,12 +404,12 @@ pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
     });
     // Members that Couchbase does not have are shown only if they are set.
     if !function.definition.modules.is_empty() {
-        told["modules"] = json!(function.definition.modules);
+        description["modules"] = json!(function.definition.modules);
     }
     if function.definition.language != Language::JavaScript {
-        told["language"] = json!(function.definition.language);
+        description["language"] = json!(function.definition.language);
     }
-    told
+    description
 }
 
 pub(super) fn describe_config(definition: &FunctionDefinition) -> Value {

@@ -106,7 +106,7 @@ fn json_of(tried: &TrialResult) -> Value {
         Ok(outcome) => outcome,
         Err(reason) => return json!({"id": tried.id, "outcome": "missing", "error": reason}),
     };
-    let mut told = json!({
+    let mut described = json!({
         "id": tried.id,
         "vb": vbid.0,
         "seq": document.meta.seqno.0,
@@ -115,12 +115,12 @@ fn json_of(tried: &TrialResult) -> Value {
         "log": rehearsed.log.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(),
     });
     if let Some(error) = &rehearsed.error {
-        told["error"] = error.as_str().into();
+        described["error"] = error.as_str().into();
     }
     for (name, effects) in by_kind(&rehearsed.effects) {
-        told[name] = effects;
+        described[name] = effects;
     }
-    told
+    described
 }
 
 /// Returns the name of the handler that ran, or the reason why none ran.
@@ -142,7 +142,7 @@ fn outcome(document: &Document, rehearsed: &Rehearsed) -> &'static str {
 fn by_kind(effects: &[Effect]) -> Map<String, Value> {
     let mut kinds = Map::new();
     for effect in effects {
-        let (kind, told) = match effect {
+        let (kind, effect) = match effect {
             Effect::Document { keyspace, key, operation, after } => {
                 ("writes", written(keyspace, &String::from_utf8_lossy(key), operation, after))
             }
@@ -151,10 +151,10 @@ fn by_kind(effects: &[Effect]) -> Map<String, Value> {
                     format!("{}.{}.{}", keyspace.bucket, keyspace.scope, keyspace.collection);
                 let body = serde_json::from_slice::<Value>(&mutation.body).ok();
                 let operation = format!("{:?}", mutation.action).to_lowercase();
-                let told = json!({
+                let effect = json!({
                     "keyspace": path, "id": mutation.id, "operation": operation, "doc": body,
                 });
-                ("writes", told)
+                ("writes", effect)
             }
             Effect::Request(request) => {
                 let scheme = if request.is_secure { "https" } else { "http" };
@@ -166,42 +166,42 @@ fn by_kind(effects: &[Effect]) -> Map<String, Value> {
                 let headers: Map<String, Value> =
                     headers.map(|(name, value)| (name.clone(), value.as_str().into())).collect();
                 let body = String::from_utf8_lossy(&request.body);
-                let told = json!({
+                let effect = json!({
                     "method": request.method, "url": url, "headers": headers, "body": body,
                 });
-                ("requests", told)
+                ("requests", effect)
             }
             Effect::Timer { name, set } => ("timers", timer(name, set.as_ref())),
         };
         let all = kinds.entry(kind).or_insert_with(|| json!([]));
-        all.as_array_mut().expect("it was made as one").push(told);
+        all.as_array_mut().expect("it was made as one").push(effect);
     }
     kinds
 }
 
 /// Describes a write, including the document after it unless the write deletes it.
 fn written(keyspace: &str, id: &str, operation: &str, after: &Option<Found>) -> Value {
-    let mut told = json!({"keyspace": keyspace, "id": id, "operation": operation});
+    let mut write = json!({"keyspace": keyspace, "id": id, "operation": operation});
     if let Some(found) = after {
         let json = serde_json::from_slice(&found.body).ok().filter(|_| found.is_json);
-        told["doc"] = json.unwrap_or_else(|| String::from_utf8_lossy(&found.body).into());
+        write["doc"] = json.unwrap_or_else(|| String::from_utf8_lossy(&found.body).into());
         if found.expiry > 0 {
-            told["expiry"] = found.expiry.into();
+            write["expiry"] = found.expiry.into();
         }
     }
-    told
+    write
 }
 
 /// Describes a timer, without a time if the function cancels it. The name of a timer is `callback:reference`.
 fn timer(name: &str, set: Option<&Timer>) -> Value {
     let (callback, reference) = name.split_once(':').unwrap_or((name, ""));
-    let mut told = json!({"callback": callback, "reference": reference});
+    let mut timer = json!({"callback": callback, "reference": reference});
     if let Some(Timer { due_us, payload }) = set {
         let payload: Value = serde_json::from_slice(payload).unwrap_or_default();
-        told["due_ms"] = (due_us / 1000).into();
-        told["context"] = payload[2].clone();
+        timer["due_ms"] = (due_us / 1000).into();
+        timer["context"] = payload[2].clone();
     }
-    told
+    timer
 }
 
 /// Options of a replay.

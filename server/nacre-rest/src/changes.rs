@@ -153,7 +153,7 @@ async fn answer(call: Call) -> Result<Reply, Reply> {
     let events = wanted.feed == Feed::Events;
     let users_version = call.node.users_version();
     let answer =
-        Answer { reader, changes, waker, wanted, sender, told: 0, users_version, _permit: permit };
+        Answer { reader, changes, waker, wanted, sender, sent: 0, users_version, _permit: permit };
     tokio::spawn(async move {
         let _place = place;
         answer.run().await;
@@ -282,7 +282,7 @@ struct Answer {
     wanted: Wanted,
     sender: Sender,
     /// Number of changes sent.
-    told: u64,
+    sent: u64,
     /// Version of the users for which the reader's privilege was last checked.
     users_version: u64,
     /// Holds the memory of the answer.
@@ -311,12 +311,12 @@ enum End {
 
 impl Answer {
     async fn run(mut self) {
-        let told = match self.wanted.feed {
+        let outcome = match self.wanted.feed {
             Feed::Normal => self.results(None).await,
             Feed::Longpoll(wait) => self.results(Some(wait)).await,
             Feed::Events => self.events().await,
         };
-        match told {
+        match outcome {
             Ok(()) => self.sender.finish(),
             Err(End::Client(why)) => tracing::debug!("changes break off: {why}"),
             Err(End::Broken(why)) => {
@@ -336,15 +336,15 @@ impl Answer {
         let mut piece = String::from("{\"results\":[\n");
         loop {
             self.check_reader()?;
-            let pause = self.read(&mut piece, |told, row| {
-                let comma = if told > 0 { ",\n" } else { "" };
+            let pause = self.read(&mut piece, |sent, row| {
+                let comma = if sent > 0 { ",\n" } else { "" };
                 format!("{comma}{row}")
             });
             match pause {
                 Pause::None => self.send(&mut piece).await?,
                 Pause::Wait => {
                     // Changes that the reader still fetches from the store are older than the request.
-                    let complete = self.told > 0 && self.changes.is_caught_up();
+                    let complete = self.sent > 0 && self.changes.is_caught_up();
                     if wait.is_some() && complete {
                         break;
                     }
@@ -369,10 +369,10 @@ impl Answer {
         let (mut stand, mut has_moved) = (begun, false);
         loop {
             self.check_reader()?;
-            let before = self.told;
+            let before = self.sent;
             let pause = self.read(&mut piece, |_, row| format!("data: {row}\n\n"));
             let now = tokio::time::Instant::now();
-            has_moved |= self.told > before;
+            has_moved |= self.sent > before;
             if has_moved && (now >= stand || matches!(pause, Pause::End)) {
                 piece.push_str(&format!("id: {}\n\n", self.changes.token().short()));
                 (stand, has_moved) = (now + STAND, false);
@@ -440,14 +440,14 @@ impl Answer {
             if piece.len() >= PIECE_BYTES {
                 break;
             }
-            if self.told == self.wanted.limit {
+            if self.sent == self.wanted.limit {
                 return Pause::End;
             }
             match self.changes.next_change() {
                 Next::Change(change) => {
                     if let Some(row) = self.row(&change) {
-                        piece.push_str(&shape(self.told, row));
-                        self.told += 1;
+                        piece.push_str(&shape(self.sent, row));
+                        self.sent += 1;
                     }
                 }
                 Next::Passed => {}

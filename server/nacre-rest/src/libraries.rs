@@ -105,12 +105,12 @@ fn list(call: &Call) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let all = cluster.query_libraries.iter();
     let wanted = all.filter(|(id, _)| scope.is_none() || id.scope.as_ref() == scope);
-    let told = |(id, code): (FunctionId, &str)| {
+    let describe = |(id, code): (FunctionId, &str)| {
         let (bucket, scope) = id.scope.unwrap_or_default();
         json!({"name": id.name, "bucket": bucket, "scope": scope, "code": code})
     };
-    let told = wanted.filter(|(id, _)| may_read(call, id)).map(told);
-    Ok(ok(&told.collect()))
+    let described = wanted.filter(|(id, _)| may_read(call, id)).map(describe);
+    Ok(ok(&described.collect()))
 }
 
 fn read(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {

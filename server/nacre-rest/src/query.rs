@@ -88,8 +88,8 @@ pub(super) fn unauthorized() -> Reply {
         "errors": [{"code": 13014, "msg": "User does not have credentials to run queries: log in with a user and a password"}],
         "status": "fatal",
     });
-    let told = json_reply(StatusCode::UNAUTHORIZED, &body);
-    *reply.body_mut() = told.into_body();
+    let refused = json_reply(StatusCode::UNAUTHORIZED, &body);
+    *reply.body_mut() = refused.into_body();
     reply
 }
 

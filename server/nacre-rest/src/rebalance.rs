@@ -408,10 +408,10 @@ fn task(cluster: &Cluster) -> Value {
 }
 
 /// Adds the error if the last rebalance has failed.
-fn add_failure(cluster: &Cluster, told: &mut Value) {
+fn add_failure(cluster: &Cluster, task: &mut Value) {
     if let Some(EndedRebalance { outcome: Outcome::Failed { lost }, .. }) = &cluster.last_rebalance
     {
-        told["errorMessage"] = json!(failure(cluster, lost));
+        task["errorMessage"] = json!(failure(cluster, lost));
     }
 }
 
@@ -486,7 +486,7 @@ fn read_retry_settings(form: &Form, known: RetryRebalance) -> Result<RetryRebala
 }
 
 fn settings(settings: &AutoFailover) -> Value {
-    let mut told = json!({
+    let mut described = json!({
         "enabled": settings.enabled,
         "timeout": settings.timeout_ms / 1000,
         "maxCount": settings.count_max,
@@ -494,9 +494,9 @@ fn settings(settings: &AutoFailover) -> Value {
         "failoverOnDataDiskIssues": {"enabled": false, "timePeriod": DISK_PERIOD_S},
     });
     for (field, value) in UNCHANGING {
-        told[field] = json!(value);
+        described[field] = json!(value);
     }
-    told
+    described
 }
 
 fn read_settings(form: &Form, known: AutoFailover) -> Result<AutoFailover, Reply> {

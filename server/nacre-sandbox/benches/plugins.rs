@@ -137,14 +137,14 @@ fn fold<S: Service>(service: &mut S, buffer: &[u8], state: &mut dyn StateMut) {
 /// The state as the host keeps it for a component: entries with a snapshot, a record of the written keys, and a storage
 /// that receives them at the end of a batch.
 #[derive(Default)]
-struct KeptState {
+struct HostState {
     entries: KeySpace,
     snapshot: KeySpace,
     touched: KeySpace,
     storage: MemoryStorage,
 }
 
-impl State for KeptState {
+impl State for HostState {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.entries.get_in_memory(key).map(|value| value.bytes().to_vec())
     }
@@ -154,7 +154,7 @@ impl State for KeptState {
     }
 }
 
-impl StateMut for KeptState {
+impl StateMut for HostState {
     fn put(&mut self, key: &[u8], value: &[u8]) {
         self.entries.put(key, Value::Here(value));
         self.touched.add(key);
@@ -170,7 +170,7 @@ impl StateMut for KeptState {
     }
 }
 
-impl KeptState {
+impl HostState {
     fn commit(&mut self) {
         let (state, touched) = (self.entries.clone(), std::mem::take(&mut self.touched));
         let changes = Changes { state, touched, ..Changes::default() };
@@ -180,9 +180,9 @@ impl KeptState {
 }
 
 /// Runs the same code natively, with a state that is kept like that of a component.
-fn native_kept<S: Service>(config: &str, buffers: &[Vec<u8>]) -> Duration {
+fn native_in_host_state<S: Service>(config: &str, buffers: &[Vec<u8>]) -> Duration {
     let mut service = S::init(config).expect("the plugin starts");
-    let mut state = KeptState::default();
+    let mut state = HostState::default();
     timed(|| {
         for buffer in buffers {
             fold(&mut service, buffer, &mut state);
@@ -286,7 +286,7 @@ fn tax<S: Service>(what: &str, plugin: &Plugin, config: &str, documents: &[(Stri
         .map(|_| {
             let native = per_event(native::<S>(config, &buffers));
             let sandboxed = per_event(sandboxed(plugin, config, &batches));
-            [native, per_event(native_kept::<S>(config, &buffers)), sandboxed]
+            [native, per_event(native_in_host_state::<S>(config, &buffers)), sandboxed]
         })
         .collect();
     let of = |value: &dyn Fn(&[f64; 3]) -> f64| median(rounds.iter().map(value).collect());

@@ -350,7 +350,7 @@ impl Sandboxed {
         };
         let database: Arc<dyn Database> = self.database.clone();
         let answer = self.reader.handle_with(&request, Now::default(), database, None);
-        let body = answer.and_then(|answer| answer.whole()).expect("it answers").body;
+        let body = answer.and_then(|answer| answer.collect()).expect("it answers").body;
         String::from_utf8(body).expect("JSON is text")
     }
 }

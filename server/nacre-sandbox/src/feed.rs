@@ -269,8 +269,8 @@ impl Work for Documents<'_> {
             fed.take_done(current_item);
             Halt { error, at_work }
         })?;
-        let told = outcome.errors.iter().map(|error| Failure::new(error.index, &error.message));
-        let failures = std::mem::take(&mut view.failures).into_iter().chain(told);
+        let reported = outcome.errors.iter().map(|error| Failure::new(error.index, &error.message));
+        let failures = std::mem::take(&mut view.failures).into_iter().chain(reported);
         report.documents += documents.len() as u64;
         report.errors.extend(errors(documents, failures));
         fed.take(view);

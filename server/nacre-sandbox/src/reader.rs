@@ -473,7 +473,7 @@ impl Answer {
     ///
     /// # Errors
     /// The errors of [`Answer::next_piece`]; [`Error::Result`] when all pieces together are too large.
-    pub fn whole(mut self) -> Result<Response, Error> {
+    pub fn collect(mut self) -> Result<Response, Error> {
         let mut body = self.next_piece()?.unwrap_or_default();
         while let Some(shared) = self.rest.as_ref().map(|rest| Arc::clone(&rest.shared)) {
             body.append(&mut self.next_piece()?.unwrap_or_default());

@@ -183,7 +183,7 @@ impl Rehearsal {
     /// # Errors
     /// The errors of [`Reader::handle`](crate::Reader::handle).
     pub fn ask(&self, request: &Request, now: Now) -> Result<Response, Error> {
-        self.partition.reader().handle(request, now)?.whole()
+        self.partition.reader().handle(request, now)?.collect()
     }
 }
 

@@ -311,7 +311,7 @@ impl Stage {
         if self.is_index {
             return self.scan(&request);
         }
-        match self.reader.handle(&request, self.now).and_then(|answer| answer.whole()) {
+        match self.reader.handle(&request, self.now).and_then(|answer| answer.collect()) {
             Ok(response) => (response.status, value_of(&response.body)),
             // Equals the node's reply for a plugin that fails.
             Err(error) => (500, error.to_string().into()),

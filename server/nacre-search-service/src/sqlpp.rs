@@ -348,7 +348,7 @@ fn evaluate(
     let account = node.memory().budgets().of_user(nacre_auth::person(question.user));
     let reader = Search::of(node).evaluator(node)?;
     let answer = reader.handle_for(&asked, node.now(), Some(account));
-    let answer = answer.and_then(nacre_sandbox::Answer::whole);
+    let answer = answer.and_then(nacre_sandbox::Answer::collect);
     let answer = answer.map_err(|error| Failure::new(500, error.to_string()))?;
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if answer.status != 200 {

@@ -91,7 +91,7 @@ impl Promise {
 }
 
 /// An acknowledged durable write.
-struct Kept {
+struct AcknowledgedWrite {
     promise: Promise,
     cas: Cas,
     is_deletion: bool,
@@ -101,7 +101,7 @@ struct Kept {
 
 /// The last acknowledged durable write of each key at each level.
 #[derive(Default)]
-pub struct Promises(BTreeMap<(u16, u8), Kept>);
+pub struct Promises(BTreeMap<(u16, u8), AcknowledgedWrite>);
 
 impl Promises {
     /// Records a write that the node `by` has acknowledged.
@@ -122,7 +122,7 @@ impl Promises {
         let term_max = maps.filter_map(term_of).max().unwrap_or(0);
         let key = (promise.key, promise.level);
         if self.0.get(&key).is_none_or(|known| known.cas < cas) {
-            self.0.insert(key, Kept { promise, cas, is_deletion, term_max });
+            self.0.insert(key, AcknowledgedWrite { promise, cas, is_deletion, term_max });
         }
     }
 
@@ -143,7 +143,7 @@ impl Promises {
     }
 }
 
-impl Kept {
+impl AcknowledgedWrite {
     fn broken(&self, chain: &Chain, holders: &Holders) -> Option<String> {
         let what = match self.term_max < chain.term {
             true => {
@@ -160,7 +160,8 @@ impl Kept {
             }
             false => return None,
         };
-        let Kept { promise: Promise { key, vbid, level, term, .. }, term_max, .. } = self;
+        let AcknowledgedWrite { promise: Promise { key, vbid, level, term, .. }, term_max, .. } =
+            self;
         Some(format!(
             "k{key} of {vbid}, level {level}, acknowledged in terms {term} to {term_max}: {what}"
         ))
@@ -183,12 +184,12 @@ impl Kept {
 
     /// Returns true if a copy has the writes acknowledged in its term.
     fn is_kept_by(&self, node: usize, holders: &Holders) -> bool {
-        let Kept { promise, cas, .. } = self;
+        let AcknowledgedWrite { promise, cas, .. } = self;
         match promise.level {
             PERSIST_TO_MAJORITY => {
                 let (_, generation) = holders.life(node);
-                let began_anew = generation.is_some() && generation != promise.lives[node].1;
-                began_anew || holders.have_stored(promise, node, *cas)
+                let has_restarted = generation.is_some() && generation != promise.lives[node].1;
+                has_restarted || holders.have_stored(promise, node, *cas)
             }
             _ => holders.have(promise, node, *cas) || holders.are_without(promise, node),
         }

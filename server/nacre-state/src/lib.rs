@@ -46,7 +46,7 @@ pub use scan::{Page, Scan, ScanEntry};
 pub use segmented::{MergeJob, Segmenting};
 pub use segments::{BlockCache, Damage, Merge, Merged, Record, Segments, Slot};
 pub use space::{Refused, SCAN_BYTES_MAX, State, View, Writes};
-pub use space_storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, SyncCounts};
+pub use space_storage::{DEFERRED_BYTES_MAX, SpaceStorage, SyncCounts};
 pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
 pub use timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 pub use tree::{Bytes, KEY_BYTES_MAX, Range, Value};

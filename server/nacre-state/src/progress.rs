@@ -204,10 +204,10 @@ pub type FollowerPosition = (ProgressStamp, Option<String>);
 #[derive(Default)]
 pub struct TimerCopy {
     /// The pages received, whose timers are of that moment or later.
-    whole: Option<Whole>,
+    received: Option<ReceivedPages>,
 }
 
-struct Whole {
+struct ReceivedPages {
     standing: VbucketProgress,
     timers: BTreeMap<String, Timer>,
     /// The last name received, if more follow.
@@ -219,13 +219,13 @@ struct Whole {
 impl TimerCopy {
     /// Returns true if no copy is in progress.
     pub fn is_idle(&self) -> bool {
-        self.whole.is_none()
+        self.received.is_none()
     }
 
     /// Returns the request for the next message, given the own progress.
     pub fn position(&self, own: ProgressStamp) -> FollowerPosition {
-        match &self.whole {
-            Some(whole) => (whole.standing.moment, whole.next.clone()),
+        match &self.received {
+            Some(received) => (received.standing.moment, received.next.clone()),
             None => (own, None),
         }
     }
@@ -237,51 +237,52 @@ impl TimerCopy {
         share: ProgressDelta,
     ) -> Option<(VbucketProgress, TimerChanges, bool)> {
         let ProgressDelta { since, after, timers, has_more, standing } = share;
-        match (since, &mut self.whole) {
+        match (since, &mut self.received) {
             (Some(since), None) => {
                 let continues = since == own && standing.moment > own;
                 return continues.then_some((standing, timers, false));
             }
-            (Some(since), Some(whole))
-                if since == whole.standing.moment && since.is_beside(standing.moment) =>
+            (Some(since), Some(received))
+                if since == received.standing.moment && since.is_beside(standing.moment) =>
             {
-                whole.standing = standing;
+                received.standing = standing;
                 for (name, timer) in timers {
                     match timer {
-                        Some(timer) => drop(whole.timers.insert(name, timer)),
-                        None => drop(whole.timers.remove(&name)),
+                        Some(timer) => drop(received.timers.insert(name, timer)),
+                        None => drop(received.timers.remove(&name)),
                     }
                 }
             }
-            (None, whole) => {
+            (None, received) => {
                 if after.is_none() {
-                    *whole = Some(Whole {
+                    *received = Some(ReceivedPages {
                         standing,
                         timers: BTreeMap::new(),
                         next: None,
                         holds_at: standing.moment,
                     });
                 }
-                let fits = |whole: &&mut Whole| {
-                    whole.next == after && whole.standing.moment.is_beside(standing.moment)
+                let fits = |received: &&mut ReceivedPages| {
+                    received.next == after && received.standing.moment.is_beside(standing.moment)
                 };
-                let Some(whole) = whole.as_mut().filter(fits) else {
+                let Some(received) = received.as_mut().filter(fits) else {
                     // Another node has taken over, which may lack some of what was sent.
-                    self.whole = None;
+                    self.received = None;
                     return None;
                 };
-                whole.next = timers.last().filter(|_| has_more).map(|(name, _)| name.clone());
-                whole.holds_at = standing.moment;
+                received.next = timers.last().filter(|_| has_more).map(|(name, _)| name.clone());
+                received.holds_at = standing.moment;
                 let set = |(name, timer): (String, Option<Timer>)| Some((name, timer?));
-                whole.timers.extend(timers.into_iter().filter_map(set));
+                received.timers.extend(timers.into_iter().filter_map(set));
             }
-            (Some(_), whole) => *whole = None,
+            (Some(_), received) => *received = None,
         }
-        let is_whole =
-            |whole: &mut Whole| whole.next.is_none() && whole.standing.moment >= whole.holds_at;
-        let whole = self.whole.take_if(is_whole)?;
-        let timers = whole.timers.into_iter().map(|(name, timer)| (name, Some(timer))).collect();
-        (whole.standing.moment > own).then_some((whole.standing, timers, true))
+        let is_complete = |received: &mut ReceivedPages| {
+            received.next.is_none() && received.standing.moment >= received.holds_at
+        };
+        let received = self.received.take_if(is_complete)?;
+        let timers = received.timers.into_iter().map(|(name, timer)| (name, Some(timer))).collect();
+        (received.standing.moment > own).then_some((received.standing, timers, true))
     }
 }
 

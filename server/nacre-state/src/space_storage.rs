@@ -5,7 +5,7 @@
 //! end of its snapshot, each u64) and, if it is reported to other nodes, its moment (term, time and count, each u64). `x` holds
 //! the reason why a partition stopped because its state exceeded a limit. Numbers are big-endian.
 //!
-//! Commits without outside effects may be kept back for a while: after a crash, the history is folded again from a consistent
+//! Commits without outside effects may be deferred for a while: after a crash, the history is folded again from a consistent
 //! state and progress. Rows that are rewritten in the meantime, as pages of trees often are, are then written only once.
 //!
 //! In a segmented state ([`Segmenting`]), the `s` rows are the entries since the last flush. `d` and a key marks a key removed
@@ -34,8 +34,8 @@ const PROGRESS: u8 = b'p';
 const SYNCS: u8 = b'n';
 const STOPPED: u8 = b'x';
 
-/// Maximum bytes of rows that are kept back.
-pub const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
+/// Maximum bytes of rows of deferred commits.
+pub const DEFERRED_BYTES_MAX: usize = 64 << 20;
 
 /// The sync count of each deployment's space.
 #[derive(Clone)]
@@ -85,10 +85,10 @@ pub struct SpaceStorage {
     loaded: Option<Loaded>,
     /// The loss found at the open.
     damage: Option<String>,
-    /// True if commits may be kept back.
-    keeps_back: bool,
-    kept_back: KeptBack,
-    kept_back_bytes_max: usize,
+    /// True if commits may be deferred.
+    defers_commits: bool,
+    deferred: DeferredCommits,
+    deferred_bytes_max: usize,
     segmented: Option<Stored>,
     /// Number of the deployer's orders to continue.
     tries: u64,
@@ -133,7 +133,7 @@ impl Stored {
 
 /// Commits not yet written to the space: the touched keys and their newest values.
 #[derive(Default)]
-struct KeptBack {
+struct DeferredCommits {
     state: KeySpace,
     touched: KeySpace,
     timers: BTreeMap<(Home, String), Option<Timer>>,
@@ -144,7 +144,7 @@ struct KeptBack {
     bytes: usize,
 }
 
-impl KeptBack {
+impl DeferredCommits {
     fn take(&mut self, changes: &Changes) {
         for key in changes.touched.keys() {
             if self.touched.add(key) {
@@ -202,7 +202,7 @@ impl KeptBack {
 }
 
 impl SpaceStorage {
-    /// Opens the rows of the space `name`. With `keeps_back`, commits are written once they have `kept_back_bytes_max`
+    /// Opens the rows of the space `name`. With `defers_commits`, commits are written once they have `deferred_bytes_max`
     /// bytes together, or at [`StateStorage::settle`].
     ///
     /// The state becomes segmented if `segmenting` is given, and resident otherwise, whatever its previous form.
@@ -213,8 +213,8 @@ impl SpaceStorage {
         states: &dyn Spaces,
         sync_counts: &SyncCounts,
         name: &str,
-        keeps_back: bool,
-        kept_back_bytes_max: usize,
+        defers_commits: bool,
+        deferred_bytes_max: usize,
         segmenting: Option<&Segmenting>,
     ) -> Result<SpaceStorage, String> {
         let text = |error: Error| error.to_string();
@@ -266,9 +266,9 @@ impl SpaceStorage {
             is_unsynced: false,
             loaded: Some(loaded),
             damage,
-            keeps_back,
-            kept_back: KeptBack::default(),
-            kept_back_bytes_max,
+            defers_commits,
+            deferred: DeferredCommits::default(),
+            deferred_bytes_max,
             segmented: stored,
             tries: 0,
         };
@@ -332,9 +332,9 @@ impl SpaceStorage {
     }
 
     fn write(&mut self, durable: bool) -> Result<(), String> {
-        let mut kept_back = std::mem::take(&mut self.kept_back);
-        let blobs = kept_back.blobs.take();
-        let mut rows = kept_back.rows(self.segmented.as_mut());
+        let mut deferred = std::mem::take(&mut self.deferred);
+        let blobs = deferred.blobs.take();
+        let mut rows = deferred.rows(self.segmented.as_mut());
         rows.extend(self.rows_of(blobs.as_ref())?);
         if rows.is_empty() && !(durable && self.is_unsynced) {
             return Ok(());
@@ -455,10 +455,10 @@ impl StateStorage for SpaceStorage {
     }
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
-        self.kept_back.take(changes);
+        self.deferred.take(changes);
         // A segmented state writes these rows with its next segment.
-        let has_room = self.segmented.is_some() || self.kept_back.bytes < self.kept_back_bytes_max;
-        if self.keeps_back && has_room {
+        let has_room = self.segmented.is_some() || self.deferred.bytes < self.deferred_bytes_max;
+        if self.defers_commits && has_room {
             return Ok(());
         }
         self.settle()
@@ -468,11 +468,11 @@ impl StateStorage for SpaceStorage {
         let Some(stored) = &mut self.segmented else { return Ok(None) };
         let Some(mut rebase) = stored.segmented.prepare(state)? else { return Ok(None) };
         let mut rows = std::mem::take(&mut rebase.rows);
-        let blobs = if rebase.flushed { self.kept_back.blobs.take() } else { None };
+        let blobs = if rebase.flushed { self.deferred.blobs.take() } else { None };
         if rebase.flushed {
-            // The segment contains the entries that were kept back; write only the other rows here.
+            // The segment contains the entries of deferred commits; write only the other rows here.
             rows.extend(stored.flushed());
-            rows.extend(std::mem::take(&mut self.kept_back).rows_beside());
+            rows.extend(std::mem::take(&mut self.deferred).rows_beside());
         }
         rows.extend(self.rows_of(blobs.as_ref())?);
         // Files that are no longer named are removed only once the change is durable.
@@ -492,7 +492,7 @@ impl StateStorage for SpaceStorage {
     }
 
     fn clear(&mut self) -> Result<(), String> {
-        self.kept_back = KeptBack::default();
+        self.deferred = DeferredCommits::default();
         self.loaded = None;
         // First, because missing rows would otherwise count as a loss.
         self.sync_counts.forget(&self.name).map_err(|error| error.to_string())?;
@@ -510,8 +510,8 @@ impl StateStorage for SpaceStorage {
     }
 
     fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
-        self.kept_back = KeptBack::default();
-        if self.keeps_back {
+        self.deferred = DeferredCommits::default();
+        if self.defers_commits {
             // The state will be rebuilt from history; its disk space is free until then.
             self.clear()?;
         }
@@ -553,10 +553,17 @@ mod tests {
     use super::*;
     use nacre_store::MemorySpaces;
 
-    fn open(spaces: &MemorySpaces, keeps_back: bool) -> SpaceStorage {
+    fn open(spaces: &MemorySpaces, defers_commits: bool) -> SpaceStorage {
         let sync_counts = SyncCounts::open(spaces).unwrap();
-        SpaceStorage::open(spaces, &sync_counts, "partition", keeps_back, KEPT_BACK_BYTES_MAX, None)
-            .unwrap()
+        SpaceStorage::open(
+            spaces,
+            &sync_counts,
+            "partition",
+            defers_commits,
+            DEFERRED_BYTES_MAX,
+            None,
+        )
+        .unwrap()
     }
 
     /// Lost synced rows are detected, whatever has happened to the file.
@@ -646,8 +653,8 @@ mod tests {
         storage.settle().unwrap();
         assert_eq!(loaded().entries, [(b"k".to_vec(), b"w".to_vec())]);
         assert_eq!(loaded().progress[0].1.point.seqno, Seqno(2));
-        storage.commit(&change(Some(&vec![0; KEPT_BACK_BYTES_MAX]), 3)).unwrap();
-        assert_eq!(loaded().progress[0].1.point.seqno, Seqno(3), "too much to be kept back");
+        storage.commit(&change(Some(&vec![0; DEFERRED_BYTES_MAX]), 3)).unwrap();
+        assert_eq!(loaded().progress[0].1.point.seqno, Seqno(3), "too much to be deferred");
         storage.commit(&change(None, 4)).unwrap();
         storage.clear().unwrap();
         storage.settle().unwrap();
@@ -657,22 +664,22 @@ mod tests {
     #[test]
     fn a_partition_that_has_outgrown_its_limit_stays_stopped_until_there_is_more() {
         let spaces = MemorySpaces::default();
-        let storage = |keeps_back| open(&spaces, keeps_back);
+        let storage = |defers_commits| open(&spaces, defers_commits);
         let changes = Changes {
             state: KeySpace::load([(&b"k"[..], &b"v"[..])].into_iter()).unwrap(),
             touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
             ..Changes::default()
         };
-        for (keeps_back, left) in [(false, 1), (true, 0)] {
-            let mut first = storage(keeps_back);
+        for (defers_commits, left) in [(false, 1), (true, 0)] {
+            let mut first = storage(defers_commits);
             first.begin(100, 7).unwrap();
             first.commit(&changes).unwrap();
             first.settle().unwrap();
             first.stop("too large", 100).unwrap();
-            assert_eq!(storage(keeps_back).begin(100, 7), Err("too large".into()));
-            assert_eq!(storage(keeps_back).begin(90, 7), Err("too large".into()));
-            storage(keeps_back).begin(if keeps_back { 101 } else { 100 }, 8).unwrap();
-            let mut again = storage(keeps_back);
+            assert_eq!(storage(defers_commits).begin(100, 7), Err("too large".into()));
+            assert_eq!(storage(defers_commits).begin(90, 7), Err("too large".into()));
+            storage(defers_commits).begin(if defers_commits { 101 } else { 100 }, 8).unwrap();
+            let mut again = storage(defers_commits);
             again.begin(100, 7).unwrap();
             assert_eq!(again.load().unwrap().entries.len(), left, "a fold is made again");
         }

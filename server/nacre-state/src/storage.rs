@@ -70,7 +70,7 @@ pub trait StateStorage: Send {
     /// The failure, for the operator; the same holds for all methods.
     fn load(&mut self) -> Result<Loaded, String>;
 
-    /// Applies `changes` atomically. Commits may be kept back if a crash leaves a prefix of all commits.
+    /// Applies `changes` atomically. Commits may be deferred if a crash leaves a prefix of all commits.
     fn commit(&mut self, changes: &Changes) -> Result<(), String>;
 
     /// Called after a commit. Returns `state` in another form if the partition should continue with that: a segmented
@@ -84,7 +84,7 @@ pub trait StateStorage: Send {
         Ok(None)
     }
 
-    /// Writes all commits that are kept back.
+    /// Writes all deferred commits.
     fn settle(&mut self) -> Result<(), String> {
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retention {
     /// True once the bucket has set its collections; until then, stored versions are kept.
-    is_told: bool,
+    is_set: bool,
     /// Collections whose history the bucket wants to keep.
     wanted: Option<Arc<[CollectionId]>>,
     /// Collections whose history is kept, ascending; empty if there is no start.
@@ -34,7 +34,7 @@ impl Retention {
     /// Sets the collections whose history the bucket wants to keep; `None` for none. [`Retention::settle`] applies
     /// this.
     pub fn want(&mut self, collections: Option<Arc<[CollectionId]>>) {
-        self.is_told = true;
+        self.is_set = true;
         self.wanted = collections;
     }
 
@@ -47,10 +47,10 @@ impl Retention {
     /// Adapts the kept history to the wanted collections and to the role of the copy, whose next seqno is `next`.
     /// Returns true if the start of the kept history moves.
     pub fn settle(&mut self, state: VbState, next: Seqno) -> bool {
-        let Retention { is_told, wanted, start, .. } = &*self;
+        let Retention { is_set, wanted, start, .. } = &*self;
         let start = match (wanted, state) {
             (_, VbState::Replica | VbState::Dead) => None,
-            (None, _) => start.filter(|_| !is_told),
+            (None, _) => start.filter(|_| !is_set),
             (Some(_), VbState::Active) => Some(start.unwrap_or(next)),
             (Some(_), VbState::Pending) => *start,
         };

@@ -182,10 +182,10 @@ impl Candidate {
     /// Whether the ids of this one, which is not as good as `best`, leave fewer of its documents.
     fn narrows(&self, best: &Candidate) -> bool {
         let asked = &self.scan.definition.keys[0].expr;
-        let is_told = |expr: &Expr| any_in(expr, &|inner| inner == asked);
+        let contains_key = |expr: &Expr| any_in(expr, &|inner| inner == asked);
         self.is_equal()
             && best.scan.definition.keys[0].expr != *asked
-            && !best.scan.definition.condition.as_ref().is_some_and(is_told)
+            && !best.scan.definition.condition.as_ref().is_some_and(contains_key)
     }
 }
 

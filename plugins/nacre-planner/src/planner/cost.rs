@@ -53,7 +53,7 @@ impl<'a> Basis<'a> {
     /// The cost of a term by an index: until the last row that is wanted, in the wanted order.
     pub fn cost(&self, candidate: &Candidate, known: &[Expr], wanted: &TermNeeds<'_>) -> f64 {
         let costs = self.costs(&candidate.scan, candidate.covered.is_some());
-        self.until_last(costs.whole, candidate.ordered, known, wanted)
+        self.until_last(costs.with_documents, candidate.ordered, known, wanted)
     }
 
     /// The same of the documents that are in both of two indexes.
@@ -65,7 +65,7 @@ impl<'a> Basis<'a> {
         wanted: &TermNeeds<'_>,
     ) -> f64 {
         let costs = self.intersected(&[a.scan.clone(), b.scan.clone()]);
-        self.until_last(costs.whole, false, known, wanted)
+        self.until_last(costs.with_documents, false, known, wanted)
     }
 
     fn until_last(
@@ -88,7 +88,7 @@ impl<'a> Basis<'a> {
     fn costs(&self, scan: &IndexScan, covering: bool) -> Costs {
         let cost = self.index_cost(scan);
         let (scan, fetched) = (cost.scan(), cost.fetched());
-        Costs { scan, whole: if covering { scan } else { fetched } }
+        Costs { scan, with_documents: if covering { scan } else { fetched } }
     }
 
     fn index_cost(&self, scan: &IndexScan) -> IndexCost {
@@ -136,12 +136,15 @@ impl<'a> Basis<'a> {
         let one = IndexCost { entries: 0.0, found, document_bytes };
         let fetch = one.fetched().cost - one.scan().cost;
         let scan = Estimate { cost: scans, first_row: scans, ..one.scan() };
-        Costs { scan, whole: Estimate { cost: scans + fetch, bytes: document_bytes, ..scan } }
+        Costs {
+            scan,
+            with_documents: Estimate { cost: scans + fetch, bytes: document_bytes, ..scan },
+        }
     }
 
     fn of_access(&self, access: &Access, covering: bool) -> Option<Costs> {
         let (documents, bytes) = (self.table.documents(), self.table.document_bytes());
-        let plain = |whole: Estimate| Costs { scan: whole, whole };
+        let plain = |scan: Estimate| Costs { scan, with_documents: scan };
         Some(match access {
             Access::Index(scan) => self.costs(scan, covering),
             Access::Intersect(scans) => self.intersected(scans),
@@ -150,7 +153,7 @@ impl<'a> Basis<'a> {
             Access::Primary(_) => {
                 let cost =
                     IndexCost { entries: documents, found: documents, document_bytes: bytes };
-                Costs { scan: cost.scan(), whole: cost.fetched() }
+                Costs { scan: cost.scan(), with_documents: cost.fetched() }
             }
             Access::Keys(Expr::Array(keys)) => plain(nacre_cost::of_keys(keys.len() as f64, bytes)),
             Access::Keys(Expr::Literal(Value::String(_))) => plain(nacre_cost::of_keys(1.0, bytes)),
@@ -187,15 +190,15 @@ pub(super) fn of_join(
     let estimate = match strategy {
         Strategy::Unnest(_) => return None,
         Strategy::Nested(scan) => {
-            let right = scan.costs?.whole;
+            let right = scan.costs?.with_documents;
             lookup_join(left, right, left.cardinality * right.cardinality)
         }
         Strategy::Loop(scan) => {
-            let right = scan.costs?.whole;
+            let right = scan.costs?.with_documents;
             loop_join(left, right, left.cardinality * right.cardinality)
         }
         Strategy::Hash(scan, _, rights) => {
-            let right = scan.costs?.whole;
+            let right = scan.costs?.with_documents;
             let crate::plan::ScanSource::Keyspace { keyspace, .. } = &scan.source else {
                 return None;
             };

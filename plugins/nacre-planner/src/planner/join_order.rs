@@ -72,8 +72,8 @@ fn is_free(from: &From, context: &dyn PlanContext) -> Result<bool> {
     }
     for term in std::iter::once(&from.first).chain(from.joins.iter().map(|join| &join.term)) {
         let Source::Keyspace(path) = &term.source else { return Ok(false) };
-        let is_told = term.hints.keys.is_some() || term.hints.hash.is_some();
-        if is_told || path.is_system() {
+        let is_hinted = term.hints.keys.is_some() || term.hints.hash.is_some();
+        if is_hinted || path.is_system() {
             return Ok(false);
         }
         if context.statistics(&context.keyspace(path)?).is_none() {
@@ -158,7 +158,7 @@ impl Joined<'_> {
         let of_first = self.on.iter().filter(|on| self.needs(on).is_subset_of(&[term]));
         known.extend(of_first.flat_map(|on| conjuncts(Some(on))));
         let scan = plan_term(&self.terms[term], &known, &own, self.context).ok()?;
-        scan.costs.map(|costs| costs.whole)
+        scan.costs.map(|costs| costs.with_documents)
     }
 
     fn next(&self, before: &[usize], left: Estimate, term: usize) -> Option<Estimate> {

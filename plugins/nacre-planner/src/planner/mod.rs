@@ -284,7 +284,7 @@ fn plan_from(
         }
     }
     scan.attributes = of_first;
-    let mut rows = scan.costs.map(|costs| costs.whole);
+    let mut rows = scan.costs.map(|costs| costs.with_documents);
     let mut root = Rc::new(Node::Scan(scan));
     let mut before = vec![from.first.alias.clone()];
     let joins = block.from.as_ref().expect("nothing has removed it").joins.clone();
@@ -369,7 +369,8 @@ pub fn literal(expr: &Expr, context: &dyn PlanContext) -> Option<Value> {
 pub fn plan_merge(merge: &nacre_sql::ast::Merge, context: &dyn PlanContext) -> Result<Rc<Node>> {
     let source = plan_term(&merge.source, &[], &[], context)?;
     let names = [merge.source.alias.clone()];
-    let before = LeftSide { names: &names, estimate: source.costs.map(|costs| costs.whole) };
+    let before =
+        LeftSide { names: &names, estimate: source.costs.map(|costs| costs.with_documents) };
     let joined = nacre_sql::ast::Join {
         kind: JoinKind::Join,
         side: Side::Left,

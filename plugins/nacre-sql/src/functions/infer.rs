@@ -194,7 +194,7 @@ pub fn flavors<'a>(values: impl Iterator<Item = &'a Value>, options: &Options) -
             }
         }
     }
-    let mut told = Vec::new();
+    let mut schemas = Vec::new();
     for flavor in &flavors {
         let kinds = &flavor.place.kinds;
         let Some(kind) = kinds.get("object") else { continue };
@@ -207,7 +207,7 @@ pub fn flavors<'a>(values: impl Iterator<Item = &'a Value>, options: &Options) -
             is_same.then(|| format!("`{name}` = {}", only.samples[0].to_json()))
         };
         let marks: Vec<String> = names.iter().filter_map(constant).collect();
-        told.push(Value::object([
+        schemas.push(Value::object([
             ("#docs", Value::Int(kind.count as i64)),
             ("$schema", "http://json-schema.org/draft-06/schema".into()),
             ("Flavor", marks.join(", ").into()),
@@ -216,7 +216,7 @@ pub fn flavors<'a>(values: impl Iterator<Item = &'a Value>, options: &Options) -
         ]));
     }
     if others.count > 0 {
-        told.push(Value::object(others.schema(others.count)));
+        schemas.push(Value::object(others.schema(others.count)));
     }
-    told
+    schemas
 }

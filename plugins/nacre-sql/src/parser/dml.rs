@@ -342,8 +342,8 @@ fn prepare(parser: &mut Parser<'_>) -> Result<Statement> {
     if matches!(statement, Statement::Prepare(_) | Statement::Execute { .. }) {
         return parser.fail("expected a statement that can be prepared");
     }
-    let (text, whole) = (parser.text_since(from), parser.text_since(start));
-    Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text, whole })))
+    let (text, full_text) = (parser.text_since(from), parser.text_since(start));
+    Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text, full_text })))
 }
 
 fn statement_name(parser: &mut Parser<'_>) -> Result<Name> {

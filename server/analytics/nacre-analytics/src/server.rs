@@ -96,9 +96,9 @@ async fn handle(
         return Ok(refused(&Error::unauthorized(), StatusCode::UNAUTHORIZED));
     };
     // The node sends all requests by POST, with the method in a header.
-    let told = request.headers().get("x-nacre-method").filter(|_| token.is_some());
-    let told = told.and_then(|method| Method::from_bytes(method.as_bytes()).ok());
-    let method = told.unwrap_or_else(|| request.method().clone());
+    let original = request.headers().get("x-nacre-method").filter(|_| token.is_some());
+    let original = original.and_then(|method| Method::from_bytes(method.as_bytes()).ok());
+    let method = original.unwrap_or_else(|| request.method().clone());
     let path = request.uri().path().trim_end_matches('/').to_owned();
     let query = request.uri().query().unwrap_or("").to_owned();
     let header = |name| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A vBucket's stored seqno, and whether it must be reported to the node of the active copy.
-pub(super) struct Kept {
+pub(super) struct StoredProgress {
     seqno: Seqno,
     is_news: bool,
 }
@@ -44,28 +44,32 @@ impl Bucket {
 
     /// Treats a vBucket of a bucket without a store as stored. History that every cursor has read is freed at once.
     /// Returns `None` if nothing has changed.
-    pub(super) fn keep(&self, vbucket: &mut Vbucket) -> Option<Kept> {
+    pub(super) fn treat_as_stored(&self, vbucket: &mut Vbucket) -> Option<StoredProgress> {
         let seqno = vbucket.high_seqno();
         vbucket.take_graves(seqno);
         if vbucket.persisted() == seqno {
             return None;
         }
         self.persisted.raise(vbucket.id(), seqno);
-        Some(self.kept(vbucket, seqno))
+        Some(self.record_stored(vbucket, seqno))
     }
 
     /// Records that a vBucket is stored up to `seqno`, and frees the history that no cursor needs.
-    fn kept(&self, vbucket: &mut Vbucket, seqno: Seqno) -> Kept {
+    fn record_stored(&self, vbucket: &mut Vbucket, seqno: Seqno) -> StoredProgress {
         let follows = vbucket.state() == VbState::Replica;
         let reached =
             |vbucket: &Vbucket| follows.then(|| (vbucket.prepared(), vbucket.reaches_branch()));
         let before = reached(vbucket);
         vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
-        Kept { seqno, is_news: reached(vbucket) != before }
+        StoredProgress { seqno, is_news: reached(vbucket) != before }
     }
 
     /// Settles the tickets that wait for the store, and reports progress to the node of the active copy.
-    pub(super) fn report_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
+    pub(super) fn report_stored(
+        &self,
+        vbid: Vbid,
+        StoredProgress { seqno, is_news }: StoredProgress,
+    ) {
         if is_news {
             self.progress_listeners.mark(vbid);
             self.progress_listeners.wake();
@@ -82,17 +86,17 @@ impl Bucket {
     ///
     /// Does nothing if the vBucket's `generation` has changed: the history of `seqno` was then discarded.
     pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
-        let mut kept = None;
+        let mut stored = None;
         self.complete(vbid, |vbucket| {
             if vbucket.generation() != generation {
                 return Vec::new();
             }
-            kept = Some(self.kept(vbucket, seqno));
+            stored = Some(self.record_stored(vbucket, seqno));
             vbucket.complete(now)
         });
-        if let Some(kept) = kept {
+        if let Some(stored) = stored {
             self.persisted.raise(vbid, seqno);
-            self.report_kept(vbid, kept);
+            self.report_stored(vbid, stored);
         }
     }
 

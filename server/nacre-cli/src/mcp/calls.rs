@@ -55,8 +55,8 @@ fn send(
     match reply.is_success() {
         true => Ok(reply),
         false => {
-            let told = serde_json::from_str(&reply.text).unwrap_or(Value::String(reply.text));
-            Err(server.failure(reply.status, &told)?)
+            let body = serde_json::from_str(&reply.text).unwrap_or(Value::String(reply.text));
+            Err(server.failure(reply.status, &body)?)
         }
     }
 }

@@ -81,12 +81,12 @@ pub(super) fn document(name: String, collection: String, flavors: Vec<Flavor>) -
 }
 
 /// Returns the flavors in a row of INFER.
-pub(super) fn flavors(told: &Value) -> Vec<Flavor> {
+pub(super) fn flavors(row: &Value) -> Vec<Flavor> {
     let each = |schema: &Value| Flavor {
         mark: schema["Flavor"].as_str().unwrap_or_default().to_owned(),
         shape: shape(schema, schema["#docs"].as_u64()),
     };
-    told.as_array().into_iter().flatten().map(each).collect()
+    row.as_array().into_iter().flatten().map(each).collect()
 }
 
 /// Returns the shape at a path, from its schema. `count` is the number of objects seen there, if known.
@@ -124,8 +124,8 @@ fn fields(properties: &Value, all: Option<u64>) -> Vec<Field> {
 }
 
 /// Returns the sum of a number over all kinds; the number may also be a single one for all kinds.
-fn sum(told: &Value) -> Option<f64> {
-    match told {
+fn sum(number: &Value) -> Option<f64> {
+    match number {
         Value::Array(each) => each.iter().map(Value::as_f64).sum(),
         one => one.as_f64(),
     }

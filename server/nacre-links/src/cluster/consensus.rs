@@ -598,8 +598,8 @@ impl Agreement for Consensus {
         self.disk_space.lock().check()?;
         let ticketed = Ticketed { ticket: self.node.random(), proposal: proposal.clone(), term };
         let ticket = ticketed.ticket;
-        let (told, outcome) = bounded(1);
-        self.waiting.insert(ticket, told);
+        let (sender, outcome) = bounded(1);
+        self.waiting.insert(ticket, sender);
         if let Some(consensus) = self.this.upgrade() {
             self.runtime.spawn(consensus.submit(ticketed));
         }

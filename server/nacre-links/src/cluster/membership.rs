@@ -502,7 +502,7 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     if holds_data && !cluster.buckets.is_empty() {
         return Err("Cannot remove active server.".into());
     }
-    let told = Login::of_node(&Place::of(member), &cluster);
+    let login = Login::of_node(&Place::of(member), &cluster);
     consensus.change_voters(Voters::Remove(id))?;
     if id == node.id() {
         // The others must know before this node forgets them.
@@ -512,9 +512,9 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     tracing::info!("{id} was removed: {}", member.endpoints.management());
     let body = serde_json::to_vec(&id).map_err(|error| error.to_string())?;
     // A lost node cannot be informed; it is refused when it returns.
-    let told =
-        told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, &body, TIMEOUT)));
-    if let Err(error) = told {
+    let informed =
+        login.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, &body, TIMEOUT)));
+    if let Err(error) = informed {
         tracing::warn!("cannot inform {id} of its removal: {error}");
     }
     Ok(())
@@ -576,9 +576,9 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
     let secret = node.new_secret();
     tracing::warn!("continuing without {lost:?}: what only they had is lost");
     consensus.regroup(secret.clone(), true)?;
-    let told = serde_json::to_vec(&secret).map_err(|error| error.to_string())?;
+    let body = serde_json::to_vec(&secret).map_err(|error| error.to_string())?;
     for (id, other) in &left {
-        let answer = caller.ask(other, Call::post(REGROUP, &told, TIMEOUT))?;
+        let answer = caller.ask(other, Call::post(REGROUP, &body, TIMEOUT))?;
         if answer.status != 200 {
             let reason = String::from_utf8_lossy(&answer.body);
             let (address, status) = (&other.address, answer.status);

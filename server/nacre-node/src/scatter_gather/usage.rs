@@ -37,8 +37,8 @@ impl Usage {
     pub fn of_cluster(node: &Node) -> BTreeMap<String, Usage> {
         let mut sum = Usage::of_node(node);
         for reply in node.ask_members(&NodeMessage::Usage) {
-            let NodeReply::Usage(told) = reply else { continue };
-            for (bucket, usage) in told {
+            let NodeReply::Usage(usages) = reply else { continue };
+            for (bucket, usage) in usages {
                 sum.entry(bucket).or_default().add(&usage);
             }
         }

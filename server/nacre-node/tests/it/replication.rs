@@ -268,10 +268,10 @@ fn a_returning_copy_continues_where_it_was() {
     nodes.run();
     assert_eq!(copy(&nodes, 1, "k39").as_deref(), Some("2"));
     assert_eq!(high_seqno(&nodes, 1), Seqno(80));
-    assert_eq!(times_begun_anew(&nodes, 1), 0, "what it had stored is kept");
+    assert_eq!(restart_count(&nodes, 1), 0, "what it had stored is kept");
 }
 
-fn times_begun_anew(nodes: &Nodes, index: usize) -> u32 {
+fn restart_count(nodes: &Nodes, index: usize) -> u32 {
     let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
     let vbucket = bucket.vbucket(Vbid(0)).unwrap();
     vbucket.generation()
@@ -363,7 +363,7 @@ fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
     nodes.start(0);
     nodes.run();
     assert_eq!((copy(&nodes, 0, "k").as_deref(), high_seqno(&nodes, 0)), (Some("2"), Seqno(2)));
-    assert_eq!(times_begun_anew(&nodes, 0), 0);
+    assert_eq!(restart_count(&nodes, 0), 0);
 }
 
 #[test]

@@ -147,8 +147,8 @@ async fn write(
             };
             let reason = "the document has changed";
             let now = now.as_ref().map(whole);
-            let told = json!({"errors": {"cas": reason}, "now": now});
-            Err(json_reply(StatusCode::CONFLICT, &told))
+            let conflict = json!({"errors": {"cas": reason}, "now": now});
+            Err(json_reply(StatusCode::CONFLICT, &conflict))
         }
         Err(RowRefusal::Other(failure)) => Err(invalid("value", failure.message)),
     }

@@ -635,12 +635,12 @@ impl Data {
     /// bodies and all are objects.
     fn hold_rows(&mut self, Rows { ids, rows }: Rows, alone: bool) -> Result<abi::Holding> {
         let is_object = |row: &Row| row.is_json && row.body.first() == Some(&b'{');
-        let (count, mut bytes, mut told_alone) = (rows.len() as u32, 0, alone);
+        let (count, mut bytes, mut bodies_suffice) = (rows.len() as u32, 0, alone);
         for (_, row) in &rows {
             bytes += row.body.len() as u64;
-            told_alone &= is_object(row);
+            bodies_suffice &= is_object(row);
         }
-        let told = |(id_bytes, row): &(u32, Row)| abi::HeldDocument {
+        let described = |(id_bytes, row): &(u32, Row)| abi::HeldDocument {
             id_bytes: *id_bytes,
             body_bytes: row.body.len() as u32,
             is_object: row.body.first() == Some(&b'{'),
@@ -649,9 +649,9 @@ impl Data {
             expiry: row.expiry,
             cas: row.cas,
         };
-        let (documents, ids) = match told_alone {
+        let (documents, ids) = match bodies_suffice {
             true => (Vec::new(), String::new()),
-            false => (rows.iter().map(told).collect(), ids),
+            false => (rows.iter().map(described).collect(), ids),
         };
         let first = self.held.add(rows.into_iter().map(|(_, row)| row.body));
         self.charge_held()?;

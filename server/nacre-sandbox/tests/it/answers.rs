@@ -22,7 +22,7 @@ fn an_answer_in_pieces_stays_on_its_snapshot() {
         body.extend(piece);
     }
     assert_eq!(String::from_utf8(body).unwrap(), "begin 3:4 2:4 1:4 end");
-    assert_eq!(pieces(&partition, 1).whole().unwrap().body, b"begin 1:16 end");
+    assert_eq!(pieces(&partition, 1).collect().unwrap().body, b"begin 1:16 end");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_piece_that_fails_ends_the_answer_and_not_the_plugin() {
     let error = answer.next_piece().unwrap_err();
     assert!(error.to_string().contains("unlucky"), "{error}");
     assert_eq!(answer.next_piece().unwrap(), None);
-    assert!(pieces(&partition, 2).whole().is_ok());
+    assert!(pieces(&partition, 2).collect().is_ok());
 }
 
 /// The instance of a reply that is not read to its end still contains the rest of the reply.
@@ -46,7 +46,7 @@ fn an_answer_that_is_dropped_leaves_nothing_to_the_next() {
         answer.next_piece().unwrap();
         answer.next_piece().unwrap();
     }
-    assert_eq!(pieces(&partition, 1).whole().unwrap().body, b"begin 1:0 end");
+    assert_eq!(pieces(&partition, 1).collect().unwrap().body, b"begin 1:0 end");
     assert_eq!(partition.status().readers.failures, 0);
 }
 
@@ -59,7 +59,7 @@ fn pieces_are_bounded_each_and_whole_answers_together() {
     assert!(partition.reader().handle(&large("1000"), NOW).is_ok());
     let error = partition.reader().handle(&large("1001"), NOW).err().unwrap();
     assert!(matches!(error, Error::Result { bytes: 1001, .. }), "{error}");
-    let error = pieces(&partition, 1_000_000).whole().unwrap_err();
+    let error = pieces(&partition, 1_000_000).collect().unwrap_err();
     assert!(error.to_string().contains("unlucky") || matches!(error, Error::Result { .. }));
     let mut answer = pieces(&partition, 1_000_000);
     for _ in 0..1000 {
@@ -74,7 +74,7 @@ fn answers_of_several_partitions_are_merged_by_the_plugin() {
     let request = Request::default();
     let merged =
         partition.reader().merge(&request, &[partial("a"), partial("b")], NOW, None).unwrap();
-    assert_eq!(merged.whole().unwrap().body, b"a+b");
+    assert_eq!(merged.collect().unwrap().body, b"a+b");
     let views = open_in_memory("function (doc) {}", None);
     let error = views.reader().merge(&request, &[], NOW, None).err().unwrap();
     insta::assert_snapshot!(error, @"travel/_design/d: there are no answers to merge");
@@ -88,6 +88,6 @@ fn headers_of_a_request_reach_the_plugin() {
         headers: vec![("accept".into(), "text/csv".into())],
         ..Request::default()
     };
-    let answer = partition.reader().handle(&request, NOW).unwrap().whole().unwrap();
+    let answer = partition.reader().handle(&request, NOW).unwrap().collect().unwrap();
     assert_eq!(answer.body, br#"[("accept", "text/csv")]"#);
 }

@@ -306,7 +306,7 @@ fn readers_may_use_documents_but_cannot_set_timers() {
             body: script.into(),
             ..Default::default()
         };
-        partition.reader().handle(&request, NOW).and_then(nacre_sandbox::Answer::whole)
+        partition.reader().handle(&request, NOW).and_then(nacre_sandbox::Answer::collect)
     };
     ask(r#"[["upsert","","a","1"]]"#).unwrap();
     assert_eq!(documents.all().len(), 1);

@@ -84,7 +84,7 @@ fn every_kind_of_call_can_be_made_again() {
     assert_eq!(replayed(&only(&partition)), error.to_string());
 
     let request = Request { path: "/pieces".into(), query: "14".into(), ..Request::default() };
-    let error = partition.reader().handle(&request, NOW).unwrap().whole().unwrap_err();
+    let error = partition.reader().handle(&request, NOW).unwrap().collect().unwrap_err();
     assert_eq!(replayed(&only(&partition)), error.to_string());
 }
 

@@ -185,7 +185,7 @@ fn open(database: bool) -> Result<Reader, Error> {
 fn answer(reader: &Reader, statement: &str, documents: usize) -> serde_json::Value {
     let database = Arc::new(Fixed { documents, ..Fixed::default() });
     let answer = reader.handle_with(&query(statement), NOW, database, None).unwrap();
-    serde_json::from_slice(&answer.whole().unwrap().body).unwrap()
+    serde_json::from_slice(&answer.collect().unwrap().body).unwrap()
 }
 
 #[test]
@@ -264,7 +264,7 @@ const INDEXED: Fixed = Fixed { documents: 0, is_indexed: true, padding: 0, odd: 
 /// Returns the rows of a reply as text.
 fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
     let answer = reader.handle_with(&query(statement), NOW, Arc::new(database), None).unwrap();
-    let body = String::from_utf8(answer.whole().unwrap().body).unwrap();
+    let body = String::from_utf8(answer.collect().unwrap().body).unwrap();
     let (_, rest) = body.split_once("\"results\":[\n").unwrap();
     rest.split_once("\n],").unwrap().0.to_owned()
 }
@@ -346,6 +346,6 @@ fn documents_that_are_held_count_as_memory() {
     let error = reader.handle_with(&statement, NOW, database(), None).err().unwrap();
     insta::assert_snapshot!(error, @"query: needs more than 8388608 bytes of memory");
     let few = query(&format!("SELECT RAW d {IN_ORDER} LIMIT 2"));
-    let answer = reader.handle_with(&few, NOW, database(), None).unwrap().whole().unwrap();
+    let answer = reader.handle_with(&few, NOW, database(), None).unwrap().collect().unwrap();
     assert!(answer.body.len() > 2 << 20, "the next request finds another instance");
 }

@@ -182,7 +182,7 @@ pub fn request(reader: &Reader, path: &str, query: &str) -> String {
         query: query.into(),
         ..Request::default()
     };
-    let response = reader.handle(&request, NOW).unwrap().whole().unwrap();
+    let response = reader.handle(&request, NOW).unwrap().collect().unwrap();
     let body = String::from_utf8(response.body).unwrap();
     if response.status == 200 { body } else { format!("{} {body}", response.status) }
 }

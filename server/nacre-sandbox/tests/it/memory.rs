@@ -41,7 +41,7 @@ fn an_instance_is_charged_to_its_caller_and_released_afterwards() {
     if held(Purpose::Instance) > 0 {
         assert_eq!((held(Purpose::Instance), ann.held()), (instance, instance));
     }
-    answer.whole().unwrap();
+    answer.collect().unwrap();
     assert_eq!((held(Purpose::Instance), ann.held(), held(Purpose::Idle)), (0, 0, instance));
 
     budgets.requests.set_limit(16 * MIB);
@@ -62,7 +62,7 @@ fn instances_that_have_grown_large_are_not_kept() {
     partition.on_batch(&documents(&mut Stream::default(), 0..1), NOW).unwrap();
     // An instance needs several times the size of its request.
     let asked = Request { path: "/v".into(), body: vec![b' '; 16 * MIB], ..Request::default() };
-    let answered = partition.reader().handle(&asked, NOW).and_then(|answer| answer.whole());
+    let answered = partition.reader().handle(&asked, NOW).and_then(|answer| answer.collect());
     assert!(answered.is_ok());
     assert_eq!(budgets.requests.held_for(Purpose::Idle), 0);
     assert_eq!(budgets.requests.held(), 0);

@@ -21,7 +21,7 @@ fn search(partition: &Partition, query: Value) -> (Vec<String>, u64) {
     let body = json!({"query": query, "sort": ["_id"], "size": 1000}).to_string();
     let (method, path) = ("POST".into(), "/query".into());
     let request = Request { method, path, body: body.into(), ..Request::default() };
-    let response = partition.reader().handle(&request, NOW).unwrap().whole().unwrap();
+    let response = partition.reader().handle(&request, NOW).unwrap().collect().unwrap();
     let answer: Value = serde_json::from_slice(&response.body).unwrap();
     assert_eq!(response.status, 200, "{answer}");
     let hits = answer["hits"].as_array().unwrap().iter();

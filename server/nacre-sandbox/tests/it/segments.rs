@@ -109,7 +109,7 @@ fn a_lost_segment_ends_a_query_with_its_name() {
         path: "/v".into(),
         ..nacre_sandbox::Request::default()
     };
-    let answered = segmented.reader().handle(&request, NOW).and_then(|answer| answer.whole());
+    let answered = segmented.reader().handle(&request, NOW).and_then(|answer| answer.collect());
     let error = answered.unwrap_err().to_string();
     assert!(error.contains(".part") && error.contains("checksum"), "{error}");
 }

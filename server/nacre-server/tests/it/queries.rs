@@ -106,13 +106,13 @@ fn other_queries_are_answered_while_some_run() {
 }
 
 /// A connection that is kept, as SDKs keep theirs.
-struct Kept(BufReader<TcpStream>);
+struct KeepAlive(BufReader<TcpStream>);
 
-impl Kept {
-    fn open(server: &Server) -> Kept {
+impl KeepAlive {
+    fn open(server: &Server) -> KeepAlive {
         let stream = TcpStream::connect(address(server)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(100))).unwrap();
-        Kept(BufReader::new(stream))
+        KeepAlive(BufReader::new(stream))
     }
 
     fn send(&mut self, request: &Value) {
@@ -155,7 +155,7 @@ fn connections_share_threads_but_do_not_wait_for_each_other() {
     let code = "function endless() { for (;;) {} }";
     rows(&server, &format!("CREATE FUNCTION endless() LANGUAGE JAVASCRIPT AS {}", json!(code)));
     let calls = json!({"statement": "EXECUTE FUNCTION endless()"});
-    let mut connections: Vec<Kept> = (0..100).map(|_| Kept::open(&server)).collect();
+    let mut connections: Vec<KeepAlive> = (0..100).map(|_| KeepAlive::open(&server)).collect();
     // More of each than threads, of connections that were dealt out alike.
     let long = [&waits, &computes, &calls].repeat(4);
     for (number, request) in long.iter().enumerate() {

@@ -64,10 +64,11 @@ struct Writer {
 const VBID: Vbid = Vbid(7);
 
 impl Writer {
-    fn open(spaces: &dyn Spaces, keeps_back: bool, with: Option<&Segmenting>) -> Writer {
+    fn open(spaces: &dyn Spaces, defers_commits: bool, with: Option<&Segmenting>) -> Writer {
         let sync_counts = SyncCounts::open(spaces).unwrap();
         let mut storage =
-            SpaceStorage::open(spaces, &sync_counts, "state", keeps_back, 1 << 20, with).unwrap();
+            SpaceStorage::open(spaces, &sync_counts, "state", defers_commits, 1 << 20, with)
+                .unwrap();
         assert_eq!(storage.damage(), None);
         let loaded = storage.load().unwrap();
         let (space, blobs) = (loaded.space().unwrap(), loaded.blobs.clone());
@@ -302,7 +303,7 @@ fn log_spaces(disk: &Arc<SimDisk>) -> LogSpaces {
 #[test]
 fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
     let mut seen = 0;
-    for (seed, keeps_back) in [(1, false), (2, true), (3, true)] {
+    for (seed, defers_commits) in [(1, false), (2, true), (3, true)] {
         let disk = SimDisk::new();
         let mut chance = SeededRandom(seed);
         let (with, aside) = segmenting(900);
@@ -312,7 +313,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
         let mut sure = vec![(disk.operation_count(), 0)];
         {
             let spaces = log_spaces(&disk);
-            let mut writer = Writer::open(&spaces, keeps_back, Some(&with));
+            let mut writer = Writer::open(&spaces, defers_commits, Some(&with));
             for _ in 0..40 {
                 writer.commit(&mut model, &mut chance).unwrap();
                 past.push(model.clone());
@@ -338,7 +339,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
             for loss in losses {
                 let spaces = log_spaces(&replay.cut(loss));
                 let (with, _aside) = segmenting(900);
-                let mut writer = Writer::open(&spaces, keeps_back, Some(&with));
+                let mut writer = Writer::open(&spaces, defers_commits, Some(&with));
                 let at_least = sure.iter().rfind(|(at, _)| *at as u64 <= operation);
                 assert!(writer.count >= at_least.map_or(0, |(_, count)| *count), "{loss:?}");
                 let expected = &past[writer.count as usize];
