@@ -5,6 +5,7 @@
 //! the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows a cluster
 //! whose nodes fail.
 
+mod cases;
 mod changes;
 
 use clap::{Args, Subcommand};
@@ -206,10 +207,11 @@ fn live(binary: &Path, steps: u32) -> Result<(), String> {
     node.stop()
 }
 
-/// Runs the tests of embedded databases in both SDKs, with the libraries that the Rust tests have built.
+/// Runs the tests of embedded databases in both SDKs, and the cases for documents in each language, with the libraries that the
+/// Rust tests have built.
 ///
 /// # Errors
-/// Fails when a library is missing, or a test fails.
+/// Fails when a library is missing, or a test or case fails.
 pub fn embedded(binary: &Path) -> Result<(), String> {
     build_js()?;
     let mut python = Command::new("python3");
@@ -226,7 +228,8 @@ pub fn embedded(binary: &Path) -> Result<(), String> {
     js.args(["--test", "--test-reporter=dot", "dist/test/embedded/embedded.test.js"])
         .current_dir(workspace().join("sdk-js"))
         .env("NACRE_ADDON", library("libnacre_embedded_node.so")?);
-    run_command(&mut js, "pass the tests of databases in the process of sdk-js")
+    run_command(&mut js, "pass the tests of databases in the process of sdk-js")?;
+    cases::play()
 }
 
 /// Returns a library that Cargo has built for its tests: in `deps`, or next to the programs if it was built by name.
