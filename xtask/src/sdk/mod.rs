@@ -3,11 +3,12 @@
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, with a changed import,
 //! and compares their output. *parity* writes the tables of the parts of the official packages that ours have. *runtimes* runs
 //! the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows a cluster
-//! whose nodes fail.
+//! whose nodes fail. *couch* runs the clients of CouchDB's protocol.
 
 mod cases;
 mod changes;
 
+use crate::examples;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -89,6 +90,13 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Sync PouchDB and RxDB, in Node.js and in Chromium, with the example plugin couch through
+    /// restarts of a node, and compare its answers with another server's
+    Couch {
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Write the tables of the official SDKs' features in this project's SDKs
     Parity {
         /// Only check that the tables are up to date
@@ -117,6 +125,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
             let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
             changes::run(&built(node)?, &effort)
         }
+        Check::Couch { node } => examples::couch(&built(node)?, "test"),
         Check::Parity { check } => parity(*check),
     }
 }
