@@ -234,9 +234,11 @@ pub fn embedded(binary: &Path) -> Result<(), String> {
         .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
     run_command(&mut python, "pass the tests of databases in the process of sdk-py")?;
     let mut js = Command::new("node");
-    js.args(["--test", "--test-reporter=dot", "dist/test/embedded/embedded.test.js"])
+    js.args(["--test", "--test-reporter=dot"])
+        .args(["dist/test/embedded/embedded.test.js", "dist/test/embedded/device-sync.test.js"])
         .current_dir(workspace().join("sdk-js"))
-        .env("NACRE_ADDON", library("libnacre_embedded_node.so")?);
+        .env("NACRE_ADDON", library("libnacre_embedded_node.so")?)
+        .env("NACRE_TEST_BINARY", binary);
     run_command(&mut js, "pass the tests of databases in the process of sdk-js")?;
     cases::play()
 }
