@@ -12,6 +12,7 @@ import { type Address, parseConnectionString, resolveSeeds } from './connection-
 import type { OperationOptions } from './deadline.js'
 import type { DiagnosticsOptions, PingOptions, WaitUntilReadyOptions } from './diagnostics.js'
 import type { DiagnosticsResult, PingResult } from './reports.js'
+import type { Database } from './embedded.js'
 import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient } from './http.js'
 import type { HttpRequest, HttpResponse } from './http-messages.js'
@@ -231,6 +232,11 @@ export class Cluster implements AsyncDisposable {
   /** The logger of the client. */
   get logger(): CouchbaseLogger {
     return this.#access.logger
+  }
+
+  /** @internal */
+  get database(): Database | undefined {
+    return this.#access.database
   }
 
   /** Replaces the credentials: immediately for HTTP requests, with the next connection for others. */

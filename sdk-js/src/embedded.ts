@@ -38,8 +38,21 @@ interface NativeSession {
   readonly ended: string | null
 }
 
+/** A running sync. The promises wait on threads of Node's pool. */
+export interface NativeSync {
+  /** Figures as JSON. */
+  status(): string
+  /** Resolves to false after the timeout. */
+  waitInStep(timeoutMs: number): Promise<boolean>
+  /** Resolves to an event as JSON, or to an empty string after the timeout. */
+  nextEvent(timeoutMs: number): Promise<string>
+  retry(): void
+  stop(): void
+}
+
 interface NativeDatabase {
   session(wake: () => void): NativeSession
+  sync(options: string): NativeSync
   manage(method: string, path: string, body: Buffer): { status: number; body: string }
   close(): void
 }
@@ -161,6 +174,19 @@ export class Database {
   manage(method: string, path: string, body = ''): { status: number; text: string } {
     const answer = this.#native.manage(method, path, Buffer.from(body))
     return { status: answer.status, text: answer.body }
+  }
+
+  /**
+   * Starts sync with a bucket. The options are JSON in the form of the addon.
+   *
+   * @throws InvalidArgumentError if the options are invalid, or sync is already running.
+   */
+  sync(options: string): NativeSync {
+    try {
+      return this.#native.sync(options)
+    } catch (error) {
+      throw new InvalidArgumentError(`sync cannot start: ${(error as Error).message}`, {}, error)
+    }
   }
 
   /** Leaves the database. The last leaver closes it, which persists all changes. */

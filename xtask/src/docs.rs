@@ -76,7 +76,8 @@ fn references(site: &Path) -> Result<(), String> {
     let typedoc = tools::npm("typedoc", TYPEDOC)?;
     let mut js = Command::new("node");
     js.arg(typedoc.join("bin/typedoc")).current_dir(workspace().join("sdk-js"));
-    js.args(["--entryPoints", "src/index.ts", "src/web.ts", "--readme", "README.md"]);
+    js.args(["--entryPoints", "src/index.ts", "src/web.ts", "src/device-sync.ts"]);
+    js.args(["--readme", "README.md"]);
     js.args([
         "--name",
         "sdk-js",

@@ -54,12 +54,16 @@ pub fn run(binary: &Path) -> Result<(), String> {
     resolver(binary, &node)?;
     index_type(binary, &node)?;
     node.stop()?;
-    couch(binary)
+    couch(binary, "quick")
 }
 
-/// Runs PouchDB, an SDK, hostile clients and the cases of CouchDB's protocol against the example `couch`, on a node that they
-/// start. `npm test` in its folder `clients` also syncs through restarts of the node, and runs the cases against another server.
-fn couch(binary: &Path) -> Result<(), String> {
+/// Runs a script of the example `couch` on nodes that it starts. `quick` runs PouchDB, an SDK, hostile clients and the cases of
+/// CouchDB's protocol. `test` also runs the cases against another server, and syncs PouchDB and RxDB in Node.js and in Chromium
+/// through restarts of the node; it needs the compiled sdk-js.
+///
+/// # Errors
+/// Fails when a package cannot be built or installed, or a test fails.
+pub fn couch(binary: &Path, script: &str) -> Result<(), String> {
     let project = workspace().join("examples/couch");
     let clients = project.join("clients");
     let mut package = plugin(binary, "build")?;
@@ -68,7 +72,7 @@ fn couch(binary: &Path) -> Result<(), String> {
     install.args(["install", "--silent", "--no-fund", "--no-audit", "--no-package-lock"]);
     run_command(install.current_dir(&clients), "install PouchDB and RxDB")?;
     let mut tests = Command::new("npm");
-    tests.args(["run", "quick", "--silent"]).current_dir(&clients);
+    tests.args(["run", script, "--silent"]).current_dir(&clients);
     tests.env("NACRE_BINARY", binary).env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
     tests.env("COUCH_PACKAGE", project.join("couch-0.1.0.tar"));
     run_command(&mut tests, "serve clients of CouchDB's protocol")

@@ -6,6 +6,9 @@ use clap::Args;
 use std::process::Command;
 use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
 
+/// Maximum number of devices of a seed.
+const DEVICES_MAX: u64 = 20;
+
 /// Options of `cargo xtask sim`.
 #[derive(Args)]
 pub struct Sim {
@@ -25,6 +28,9 @@ pub struct Sim {
     /// durability setting
     #[arg(long, value_name = "CUTS", conflicts_with_all = ["clusters", "seed", "seeds", "from", "mutants"])]
     pub power_cuts: Option<u64>,
+    /// Run so many seeds of up to 20 devices in step with a hub, instead of a cluster
+    #[arg(long, value_name = "SEEDS", conflicts_with_all = ["clusters", "seed", "seeds", "mutants", "power_cuts"])]
+    pub devices: Option<u64>,
     /// Print the hash of each seed's events
     #[arg(long)]
     pub hashes: bool,
@@ -50,6 +56,9 @@ pub fn run(options: &Sim) -> Result<(), String> {
     if let Some(cuts) = options.power_cuts {
         return cut_power(cuts, options.dev);
     }
+    if let Some(seeds) = options.devices {
+        return run_devices(options.from, seeds, options.dev);
+    }
     let mut simulation = build(options.dev)?;
     match options.seed {
         Some(seed) => simulation.args(["--seed", &seed.to_string()]),
@@ -69,14 +78,31 @@ pub fn run(options: &Sim) -> Result<(), String> {
 
 /// Runs the tests that cut the power of embedded databases; they print the number of cuts.
 fn cut_power(cuts: u64, dev: bool) -> Result<(), String> {
+    let mut tests = embedded_tests("it", dev);
+    tests.args(["--", "crash::", "--nocapture"]);
+    tests.env("NACRE_POWER_CUTS", cuts.to_string());
+    run_command(&mut tests, "open databases after all power cuts")
+}
+
+/// Runs the simulation of devices, which prints the figures of all seeds.
+fn run_devices(from: u64, seeds: u64, dev: bool) -> Result<(), String> {
+    let mut tests = embedded_tests("devices", dev);
+    tests.args(["--", "whatever_breaks", "--nocapture"]);
+    tests.env("NACRE_DEVICE_FROM", from.to_string());
+    tests.env("NACRE_DEVICE_SEEDS", seeds.to_string());
+    tests.env("NACRE_DEVICE_MOST", DEVICES_MAX.to_string());
+    run_command(&mut tests, "go through all seeds of devices")
+}
+
+/// Returns the command of the embedded database's tests in the file `name`.
+fn embedded_tests(name: &str, dev: bool) -> Command {
     let mut tests = cargo();
     tests.current_dir(workspace()).args(["test", "--quiet", "-p", "nacre-embedded"]);
     if !dev {
         tests.arg("--release");
     }
-    tests.args(["--test", "it", "--", "crash::", "--nocapture"]);
-    tests.env("NACRE_POWER_CUTS", cuts.to_string());
-    run_command(&mut tests, "open databases after all power cuts")
+    tests.args(["--test", name]);
+    tests
 }
 
 /// Builds the simulation, optimized as one unit, which takes too long for the product's own profile.

@@ -5,7 +5,7 @@ use super::reply::{SpecReply, fields, lookup_results, mutation_results};
 use super::{Target, same_json, shorten};
 use crate::case::{Expect, Key, KvCase, KvFile, SpecialKey, Step, Value};
 use crate::kv::frame::invalid;
-use crate::kv::{KvClient, Reply, Request};
+use crate::kv::{FEATURES, KvClient, Reply, Request};
 use crate::names;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -73,6 +73,12 @@ fn play_case(
 
 pub(super) fn connect(target: &Target) -> io::Result<KvClient> {
     let address = (target.host.as_str(), target.kv_port);
+    if target.user.is_empty() {
+        let mut client = KvClient::open(address)?;
+        client.hello(FEATURES)?;
+        client.select_bucket(&target.bucket)?;
+        return Ok(client);
+    }
     KvClient::connect(address, &target.user, &target.password, &target.bucket)
 }
 

@@ -3,57 +3,15 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import couchbase from 'couchbase';
-import PouchDB from 'pouchdb';
-import memory from 'pouchdb-adapter-memory';
-import { createRxDatabase } from 'rxdb';
-import { getRxStorageMemory } from 'rxdb/plugins/storage-memory';
-import { getFetchWithCouchDBAuthorization, replicateCouchDB } from 'rxdb/plugins/replication-couchdb';
 import { PASSWORD, Server, USER, until } from './server.mjs';
-
-PouchDB.plugin(memory);
+import { PouchDB, leaves, local, numbers, restarted, rx } from './stores.mjs';
 
 let server;
-let number = 0;
 
 before(async () => {
   server = await Server.start();
 });
 after(() => server?.close());
-
-/** A promise whose rejection is never unhandled. */
-class Quiet extends Promise {
-  static get [Symbol.species]() {
-    return Promise;
-  }
-
-  then(fulfilled, rejected) {
-    const next = super.then(fulfilled, rejected);
-    next.catch(() => {});
-    return next;
-  }
-}
-
-/**
- * Returns a database for live sync. After each batch PouchDB requests the `info` of the source, and does not handle its failure:
- * without a server this would be an unhandled rejection, which ends the process.
- */
-function restarted(url) {
-  const database = new PouchDB(url);
-  const info = database.info.bind(database);
-  database.info = () => Quiet.resolve(info());
-  return database;
-}
-
-const local = () => new PouchDB(`local-${number++}`, { adapter: 'memory' });
-const numbers = (count, prefix) =>
-  Array.from({ length: count }, (_, index) => ({ _id: `${prefix}${String(index).padStart(4, '0')}`, index }));
-
-/** Returns the IDs and revisions of all leaves, as a text that is equal for equal leaves. */
-async function leaves(database) {
-  const { results } = await database.changes({ style: 'all_docs', batch_size: 1000 });
-  const row = ({ id, changes, deleted }) => `${id} ${deleted ?? false} ${changes.map(({ rev }) => rev).sort()}`;
-  return results.map(row).sort().join('\n');
-}
 
 async function sdk(database) {
   const cluster = await couchbase.connect(server.connection, { username: USER, password: PASSWORD });
@@ -217,32 +175,6 @@ test('attachments are replicated both ways', async () => {
   assert.deepEqual((await collection.get('a')).content, { edited: true });
   await cluster.close();
 });
-
-const schema = {
-  version: 0,
-  primaryKey: 'id',
-  type: 'object',
-  properties: { id: { type: 'string', maxLength: 100 }, n: { type: 'number' }, by: { type: 'string' } },
-  required: ['id'],
-};
-
-async function rx(name, url) {
-  const database = await createRxDatabase({ name, storage: getRxStorageMemory(), multiInstance: false });
-  const { items } = await database.addCollections({ items: { schema } });
-  const bare = url.replace(/\/\/.*@/, '//');
-  const replication = replicateCouchDB({
-    replicationIdentifier: name,
-    collection: items,
-    url: `${bare}/`,
-    live: true,
-    retryTime: 200,
-    waitForLeadership: false,
-    fetch: getFetchWithCouchDBAuthorization(USER, PASSWORD),
-    pull: { batchSize: 200 },
-    push: { batchSize: 200 },
-  });
-  return { database, items, replication };
-}
 
 test('RxDB syncs 1,000 documents each way, live, with conflicts, deletions and a restart', async () => {
   const url = await server.deploy('rx');

@@ -6,19 +6,19 @@
 
 The classes of this package talk to the database as to a server: the frames are the same, but they
 do not cross a network. The library is ``libnacre.so``. The environment variable ``NACRE_LIBRARY``
-names the file; by default, it is next to this package or in the system's search path.
+names the file; by default, it is in the package nacre-embedded or the system's search path.
 
 The library uses one thread per database; this package uses none.
 """
 
 import asyncio
 import ctypes
+import importlib
 import os
 import threading
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -107,9 +107,7 @@ class _Library:
             InvalidArgumentException: if it is missing.
         """
         if cls._loaded is None:
-            beside = Path(__file__).with_name("libnacre.so")
-            default = str(beside) if beside.exists() else "libnacre.so"
-            cls._loaded = cls(os.environ.get("NACRE_LIBRARY", default))
+            cls._loaded = cls(os.environ.get("NACRE_LIBRARY") or _installed())
         return cls._loaded
 
     def call(self, name: str, *arguments: Any) -> int:
@@ -141,6 +139,14 @@ class _Library:
     def free_session(self, session: c_void_p) -> None:
         """Ends a session."""
         self._functions.nacre_session_free(session)
+
+
+def _installed() -> str:
+    """Returns the library of the package nacre-embedded, or its name in the search path."""
+    try:
+        return str(importlib.import_module("nacre_embedded").LIBRARY)
+    except ImportError:
+        return "libnacre.so"
 
 
 @dataclass(frozen=True, slots=True)

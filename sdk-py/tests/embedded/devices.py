@@ -24,6 +24,7 @@ from nacre import exceptions as e
 from tests.integration.own_nodes import PASSWORD, USER, OwnNode
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/sync-devices.md"
+EXAMPLE = Path(__file__).parents[2] / "examples/deliveries.py"
 COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
 SECONDS_MAX = 60.0
 
@@ -45,6 +46,50 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+class App:
+    """The example, as a process that answers commands."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, folder: Path, url: str) -> "App":
+        """Starts it over a folder."""
+        pipe = asyncio.subprocess.PIPE
+        command = [sys.executable, str(EXAMPLE), str(folder), url, "devices", "secret"]
+        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+
+    async def say(self, command: str) -> list[str]:
+        """Returns the lines of an answer; the last one is about sync."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{command}\n".encode())
+        lines: list[str] = []
+        async with asyncio.timeout(SECONDS_MAX):
+            while not lines or not lines[-1].startswith("-- "):
+                line = await self._process.stdout.readline()
+                assert line, lines
+                lines.append(line.decode().rstrip())
+        return lines
+
+    async def until(self, command: str, expected: list[str]) -> None:
+        """Repeats a command until it has the expected answer."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while (await self.say(command))[:-1] != expected:
+                await asyncio.sleep(0.02)
+
+    async def quit(self) -> None:
+        """Ends it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"quit\n")
+        status = await self._process.wait()
+        assert status == 0, status
+
+    async def kill(self) -> None:
+        """Kills it."""
+        self._process.kill()
+        await self._process.wait()
 
 
 class DevicesTest(unittest.IsolatedAsyncioTestCase):
@@ -77,6 +122,41 @@ class DevicesTest(unittest.IsolatedAsyncioTestCase):
                     if work is not None:
                         await work
             self.assertEqual(printed.getvalue(), expected)
+
+    async def test_the_example_works_in_a_tunnel(self) -> None:
+        hub = await nacre.connect(f"couchbase://{self.node.kv}", USER, PASSWORD)
+        docs = hub.bucket("default").scope("shop").collection("orders")
+        await docs.upsert("o:1", {"customer": "ann"})
+        await docs.upsert("o:2", {"customer": "bob"})
+        folder = self.folder / "courier"
+        app = await App.start(folder, self.url)
+        await app.until("list", ["o:1 ann: on the way", "o:2 bob: on the way"])
+        await app.quit()
+
+        # In the tunnel nobody answers, and the app is killed; meanwhile somebody changes an order.
+        app = await App.start(folder, "http://127.0.0.1:1/default")
+        self.assertEqual((await app.say("deliver o:1 at the door"))[0], "o:1 is delivered")
+        answer = await app.say("deliver o:2 with a neighbour")
+        self.assertRegex(answer[-1], "^-- (offline|connecting): 0 sent")
+        await app.kill()
+        await docs.upsert("o:2", {"customer": "bob", "note": "called off"})
+
+        app = await App.start(folder, self.url)
+        await self.until_note(docs, "o:1", "at the door")
+        # The later change of the other order wins, and the note of the courier is not lost.
+        await app.until("list", ["o:1 ann: at the door", "o:2 bob: called off"])
+        parked = await app.say("lost")
+        self.assertEqual(len(parked), 2, parked)
+        self.assertIn("with a neighbour", parked[0])
+        unknown = await app.say("deliver o:9 nowhere")
+        self.assertEqual(unknown[0], "o:9: there is no such order")
+        await app.quit()
+        await hub.close()
+
+    async def until_note(self, docs: nacre.Collection, order: str, note: str) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while (await docs.get(order)).content_as[dict].get("note") != note:
+                await asyncio.sleep(0.02)
 
     async def device(self, name: str) -> tuple[nacre.Cluster, DeviceSync, nacre.Collection]:
         cluster = await nacre.connect(f"nacre://{self.folder / name}")

@@ -4,8 +4,7 @@ use crate::database::nacre;
 use crate::outcome::{
     NACRE_NOTHING, NACRE_OK, borrow, done, free, give, nacre_buffer, place, run, text,
 };
-use ::nacre::{Kept, SyncEvent, SyncHandle, SyncOptions, SyncState};
-use serde_json::{Value, json};
+use ::nacre::{SyncHandle, SyncOptions};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
@@ -81,33 +80,9 @@ pub unsafe extern "C" fn nacre_sync_next_event(
         let Some(event) = sync.handle.next_event(Duration::from_millis(timeout_ms)) else {
             return Ok(NACRE_NOTHING);
         };
-        *place = nacre_buffer::of(shown(&event).to_string().into_bytes());
+        *place = nacre_buffer::of(event.to_json().into_bytes());
         Ok(NACRE_OK)
     })
-}
-
-fn shown(event: &SyncEvent) -> Value {
-    let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    match event {
-        SyncEvent::State(SyncState::Stopped(reason)) => {
-            json!({"event": "state", "state": "stopped", "reason": reason})
-        }
-        SyncEvent::State(state) => json!({"event": "state", "state": state.name()}),
-        SyncEvent::Conflict { collection, key, kept } => {
-            let kept = match kept {
-                Kept::Hub => "hub",
-                Kept::Device => "device",
-                Kept::Merged => "merged",
-            };
-            json!({"event": "conflict", "collection": collection, "key": text(key), "kept": kept})
-        }
-        SyncEvent::Parked { collection, key, reason } => {
-            json!({"event": "parked", "collection": collection, "key": text(key), "reason": reason})
-        }
-        SyncEvent::NoCollection(path) => json!({"event": "no_collection", "collection": path}),
-        SyncEvent::Again { lost } => json!({"event": "again", "lost": lost}),
-        _ => json!({"event": "other"}),
-    }
 }
 
 /// Connects at once instead of after the current pause, for example when the network is back.

@@ -169,6 +169,13 @@ impl Sync {
         Ok(AsyncTask::new(WaitInStep { handle: self.running()?, timeout }))
     }
 
+    /// Resolves to the next event as JSON, and to an empty string if none came within `timeout_ms` milliseconds.
+    #[napi]
+    pub fn next_event(&self, timeout_ms: u32) -> Result<AsyncTask<NextEvent>> {
+        let timeout = Duration::from_millis(timeout_ms.into());
+        Ok(AsyncTask::new(NextEvent { handle: self.running()?, timeout }))
+    }
+
     /// Connects at once instead of after the current pause.
     #[napi]
     pub fn retry(&self) -> Result<()> {
@@ -204,6 +211,26 @@ impl Task for WaitInStep {
     }
 
     fn resolve(&mut self, _: Env, output: bool) -> Result<bool> {
+        Ok(output)
+    }
+}
+
+/// Waits on a thread of Node's pool.
+pub struct NextEvent {
+    handle: Arc<SyncHandle>,
+    timeout: Duration,
+}
+
+impl Task for NextEvent {
+    type Output = String;
+    type JsValue = String;
+
+    fn compute(&mut self) -> Result<String> {
+        let event = self.handle.next_event(self.timeout);
+        Ok(event.map_or_else(String::new, |event| event.to_json()))
+    }
+
+    fn resolve(&mut self, _: Env, output: String) -> Result<String> {
         Ok(output)
     }
 }

@@ -301,3 +301,26 @@ fn config(instance_count: u32) -> Config {
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Loads machine code of a component without a world.
+    fn load(host: &Host, component: &[u8], code: &[u8]) -> Result<(), Error> {
+        // SAFETY: wasmtime has made the code, and checks for which engine before it runs.
+        unsafe { host.load("foreign", &artefact::seal(component, code)) }.map(drop)
+    }
+
+    /// Code for another version, another processor and other settings is recognised by the same check.
+    #[test]
+    fn machine_code_of_another_engine_is_not_run() {
+        let component = wat::parse_str("(component)").unwrap();
+        let host = Host::new(|| 0, |_| {}, || {}).unwrap();
+        let foreign = Engine::default().precompile_component(&component).unwrap();
+        assert!(matches!(load(&host, &component, &foreign), Err(Error::Artefact(_))));
+        // Code of this engine gets further, up to the missing world.
+        let own = host.engine.precompile_component(&component).unwrap();
+        assert!(matches!(load(&host, &component, &own), Err(Error::Component(_))));
+    }
+}

@@ -77,6 +77,14 @@ pub fn run(rounds: usize, seconds: f64) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
+/// Prints the sizes of the libraries and of the gateway, and the gateway's memory.
+///
+/// # Errors
+/// Reports what does not build, or what is too large.
+pub fn check_sizes() -> Result<(), String> {
+    sizes()?
+}
+
 const RUST: &str = "nacre, Rust";
 const GET: Limit = Limit { what: "a get in Rust", unit: " us", max: 0.5 };
 const SYNC: Limit = Limit { what: "a durable put against fdatasync alone", unit: "x", max: 1.5 };

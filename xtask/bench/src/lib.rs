@@ -401,6 +401,9 @@ enum Benchmark {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
+        /// Print and check only the sizes
+        #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
+        sizes: bool,
     },
     /// Measure the time from the start of a new node to its first answer, and its memory
     Start {
@@ -504,7 +507,8 @@ pub fn run(options: &Bench) -> Result<(), String> {
         Benchmark::Sdk { rounds, seconds, node } => {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())
         }
-        Benchmark::Embedded { rounds, seconds } => embedded::run((*rounds).max(1), *seconds),
+        Benchmark::Embedded { sizes: true, .. } => embedded::check_sizes(),
+        Benchmark::Embedded { rounds, seconds, .. } => embedded::run((*rounds).max(1), *seconds),
         Benchmark::Plugins => in_sandbox("plugins"),
         Benchmark::Ycsb { records, clients, rounds, seconds, only, node } => {
             let (records, clients) = ((*records).max(1), (*clients).max(1));

@@ -8,10 +8,13 @@
 //! dist/SHA256SUMS                           checksums of all of them
 //! ```
 //!
+//! `--embedded` makes the packages for databases in the process instead: see [`embedded`].
+//!
 //! The binary is linked statically to glibc: see decision 0063. Every artefact is tested: the archive in a chroot without other
 //! files, with the commands of the README; the package by its installed files; the unit by systemd's rating of its exposure.
 
 mod bill;
+mod embedded;
 mod trial;
 
 use clap::Args;
@@ -45,6 +48,9 @@ pub struct Dist {
     /// Do not test the artefacts
     #[arg(long)]
     untried: bool,
+    /// Build and test only the packages for databases in the process: a wheel and an npm package
+    #[arg(long, conflicts_with_all = ["quick", "profile", "untried"])]
+    embedded: bool,
 }
 
 /// Builds the artefacts and tests them.
@@ -52,6 +58,13 @@ pub struct Dist {
 /// # Errors
 /// Reports what is missing or does not work.
 pub fn run_chore(options: &Dist) -> Result<(), String> {
+    if options.embedded {
+        let folder = match &options.folder {
+            Some(folder) => folder.clone(),
+            None => target_dir()?.join("dist-embedded"),
+        };
+        return embedded::make(&folder);
+    }
     let binary = if options.quick { node::built("dev")? } else { build(&options.profile)? };
     make(options, &binary).map(drop)
 }
@@ -61,7 +74,13 @@ pub fn run_chore(options: &Dist) -> Result<(), String> {
 /// # Errors
 /// As for [`run_chore`].
 pub fn quick(binary: &Path) -> Result<(), String> {
-    let options = Dist { quick: true, profile: "dev".to_owned(), folder: None, untried: false };
+    let options = Dist {
+        quick: true,
+        profile: "dev".to_owned(),
+        folder: None,
+        untried: false,
+        embedded: false,
+    };
     make(&options, binary).map(drop)
 }
 

@@ -3,10 +3,12 @@
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, with a changed import,
 //! and compares their output. *parity* writes the tables of the parts of the official packages that ours have. *runtimes* runs
 //! the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows a cluster
-//! whose nodes fail.
+//! whose nodes fail. *couch* runs the clients of CouchDB's protocol.
 
+mod cases;
 mod changes;
 
+use crate::examples;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -88,6 +90,13 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Sync PouchDB and RxDB, in Node.js and in Chromium, with the example plugin couch through
+    /// restarts of a node, and compare its answers with another server's
+    Couch {
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Write the tables of the official SDKs' features in this project's SDKs
     Parity {
         /// Only check that the tables are up to date
@@ -116,6 +125,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
             let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
             changes::run(&built(node)?, &effort)
         }
+        Check::Couch { node } => examples::couch(&built(node)?, "test"),
         Check::Parity { check } => parity(*check),
     }
 }
@@ -206,10 +216,11 @@ fn live(binary: &Path, steps: u32) -> Result<(), String> {
     node.stop()
 }
 
-/// Runs the tests of embedded databases in both SDKs, with the libraries that the Rust tests have built.
+/// Runs the tests of embedded databases in both SDKs, and the cases for documents in each language, with the libraries that the
+/// Rust tests have built.
 ///
 /// # Errors
-/// Fails when a library is missing, or a test fails.
+/// Fails when a library is missing, or a test or case fails.
 pub fn embedded(binary: &Path) -> Result<(), String> {
     build_js()?;
     let mut python = Command::new("python3");
@@ -223,10 +234,13 @@ pub fn embedded(binary: &Path) -> Result<(), String> {
         .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
     run_command(&mut python, "pass the tests of databases in the process of sdk-py")?;
     let mut js = Command::new("node");
-    js.args(["--test", "--test-reporter=dot", "dist/test/embedded/embedded.test.js"])
+    js.args(["--test", "--test-reporter=dot"])
+        .args(["dist/test/embedded/embedded.test.js", "dist/test/embedded/device-sync.test.js"])
         .current_dir(workspace().join("sdk-js"))
-        .env("NACRE_ADDON", library("libnacre_embedded_node.so")?);
-    run_command(&mut js, "pass the tests of databases in the process of sdk-js")
+        .env("NACRE_ADDON", library("libnacre_embedded_node.so")?)
+        .env("NACRE_TEST_BINARY", binary);
+    run_command(&mut js, "pass the tests of databases in the process of sdk-js")?;
+    cases::play()
 }
 
 /// Returns a library that Cargo has built for its tests: in `deps`, or next to the programs if it was built by name.

@@ -45,9 +45,11 @@ sync.waitInStep(20).then(
   (isInStep) => assert.equal(isInStep, false),
   (error) => assert.match(error.message, /sync has stopped/),
 )
+sync.nextEvent(20).then((event) => assert.ok(event === '' || JSON.parse(event).event === 'state', event))
 sync.stop()
 sync.stop()
 assert.throws(() => sync.status(), /sync has stopped/)
+assert.throws(() => sync.nextEvent(20), /sync has stopped/)
 
 // Close ends every session, so that the folder can be opened again at once, although the garbage collector
 // still has objects.

@@ -17,33 +17,71 @@ use std::time::{Duration, Instant};
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// The age from which a connection counts as steady: after its end, the pauses begin with the shortest.
+const STEADY: Duration = Duration::from_secs(60);
+/// Failures that count at most once a node has answered. They limit the pauses of a network that flaps to 8 s: shorter ones
+/// would use up a battery, and longer ones would miss the moments in which the network works.
+const FLAPS_MAX: u32 = 3;
 /// The longest silence of a node. A node pings the device every 30 s.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// Messages that are received before anything is sent.
 const MESSAGES_AT_ONCE: usize = 32;
 
+/// The pauses between attempts to reach a node: each is twice as long as the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pauses {
+    failures: u32,
+}
+
+impl Pauses {
+    /// Records a failure; returns the pause before the next attempt. `chance` is any number, which spreads attempts.
+    fn after_failure(&mut self, chance: u32) -> Duration {
+        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(9)).min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        pause * (750 + chance % 500) / 1000
+    }
+
+    /// Records a message of the node on a connection of this age.
+    fn after_message(&mut self, age: Duration) {
+        self.failures = if age >= STEADY { 0 } else { self.failures.min(FLAPS_MAX) };
+    }
+}
+
 /// A node.
 struct Node {
     target: Target,
     socket: Option<Socket>,
+    connected_at: Instant,
     heard_at: Instant,
-    attempts: u32,
+    pauses: Pauses,
     retry_at: Instant,
 }
 
 impl Node {
     fn new(target: Target) -> Node {
         let now = Instant::now();
-        Node { target, socket: None, heard_at: now, attempts: 0, retry_at: now }
+        Node {
+            target,
+            socket: None,
+            connected_at: now,
+            heard_at: now,
+            pauses: Pauses::default(),
+            retry_at: now,
+        }
     }
 
-    /// Records a failure and the time of the next attempt: later after each failure, with jitter.
+    /// Records a connection.
+    fn begin(&mut self, socket: Socket) {
+        let now = Instant::now();
+        self.socket = Some(socket);
+        (self.connected_at, self.heard_at) = (now, now);
+    }
+
+    /// Records a failure and the time of the next attempt.
     fn fail(&mut self) {
         self.socket = None;
-        let pause = PAUSE_MIN.saturating_mul(1 << self.attempts.min(9)).min(PAUSE_MAX);
-        let jitter = getrandom::u32().unwrap_or(0) % 500;
-        self.attempts = self.attempts.saturating_add(1);
-        self.retry_at = Instant::now() + pause * (750 + jitter) / 1000;
+        let pause = self.pauses.after_failure(getrandom::u32().unwrap_or(0));
+        self.retry_at = Instant::now() + pause;
     }
 }
 
@@ -113,7 +151,7 @@ impl Driver {
             }
             match self.access.connect(&node.target) {
                 Ok((socket, hello)) => {
-                    (node.socket, node.heard_at) = (Some(socket), Instant::now());
+                    node.begin(socket);
                     match self.session.connected(id, &hello) {
                         Ok(()) if id == FIRST => self.add_nodes(&hello.nodes),
                         Ok(()) => {}
@@ -206,7 +244,8 @@ impl Driver {
             let Some(socket) = &mut node.socket else { return Ok(false) };
             let failure = match socket.receive() {
                 Ok(Some(bytes)) => {
-                    (node.heard_at, node.attempts) = (Instant::now(), 0);
+                    node.heard_at = Instant::now();
+                    node.pauses.after_message(node.heard_at - node.connected_at);
                     match self.session.receive(id, &bytes) {
                         Ok(()) => continue,
                         Err(failure) => failure,
@@ -253,5 +292,54 @@ impl Driver {
         // Emptied before any work is looked for: an event that comes meanwhile rings again.
         let mut rung = [0; 64];
         while matches!(self.bell.read(&mut rung), Ok(count) if count == rung.len()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attempts and connections of an hour in which the network works and fails for 2 s, alternately.
+    fn hour_of_flapping(seed: u32) -> (u32, u32) {
+        let (window, hour) = (Duration::from_secs(2), Duration::from_secs(3600));
+        let (mut pauses, mut now, mut chance) = (Pauses::default(), Duration::ZERO, seed);
+        let (mut attempts, mut connections) = (0, 0);
+        while now < hour {
+            attempts += 1;
+            let number = now.as_millis() / window.as_millis();
+            if number % 2 == 0 {
+                connections += 1;
+                pauses.after_message(Duration::ZERO);
+                now = window * u32::try_from(number + 1).unwrap();
+            }
+            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            now += pauses.after_failure(chance >> 16);
+        }
+        (attempts, connections)
+    }
+
+    #[test]
+    fn a_network_that_flaps_costs_less_than_one_attempt_in_5_seconds() {
+        for seed in 0..20 {
+            let (attempts, connections) = hour_of_flapping(seed);
+            assert!(attempts < 720, "seed {seed}: {attempts} attempts");
+            // It goes on all the same.
+            assert!(connections >= 15, "seed {seed}: {connections} connections");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_5_minutes_and_begin_again_after_a_steady_connection() {
+        let mut pauses = Pauses::default();
+        // 250 is the middle of the spread.
+        let mut seconds = || pauses.after_failure(250).as_secs();
+        let found: Vec<u64> = (0..12).map(|_| seconds()).collect();
+        assert_eq!(found, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        pauses.after_message(Duration::from_secs(59));
+        assert_eq!(pauses.after_failure(250).as_secs(), 8);
+        pauses.after_message(STEADY);
+        assert_eq!(pauses.after_failure(250).as_secs(), 1);
+        let (shortest, longest) = (pauses.after_failure(0), pauses.after_failure(499));
+        assert!(shortest >= Duration::from_millis(1500) && longest < Duration::from_secs(5));
     }
 }

@@ -28,6 +28,7 @@ pub use socket::PROTOCOL as SYNC_PROTOCOL;
 use crate::{Db, Error};
 use driver::Driver;
 use parking_lot::Mutex;
+use serde_json::json;
 use shared::Shared;
 use socket::Access;
 use std::os::unix::net::UnixStream;
@@ -106,7 +107,7 @@ impl SyncStatus {
     /// Returns the figures as JSON.
     pub fn to_json(&self) -> String {
         let reason = if let SyncState::Stopped(reason) = &self.state { Some(reason) } else { None };
-        serde_json::json!({
+        json!({
             "state": self.state.name(),
             "reason": reason,
             "trouble": self.trouble,
@@ -153,6 +154,33 @@ pub enum SyncEvent {
         /// True if the hub has lost versions.
         lost: bool,
     },
+}
+
+impl SyncEvent {
+    /// Returns the event as JSON: `{"event": "state" | "conflict" | "parked" | "no_collection" | "again", ..}`.
+    pub fn to_json(&self) -> String {
+        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        let json = match self {
+            SyncEvent::State(SyncState::Stopped(reason)) => {
+                json!({"event": "state", "state": "stopped", "reason": reason})
+            }
+            SyncEvent::State(state) => json!({"event": "state", "state": state.name()}),
+            SyncEvent::Conflict { collection, key, kept } => {
+                let kept = match kept {
+                    Kept::Hub => "hub",
+                    Kept::Device => "device",
+                    Kept::Merged => "merged",
+                };
+                json!({"event": "conflict", "collection": collection, "key": text(key), "kept": kept})
+            }
+            SyncEvent::Parked { collection, key, reason } => {
+                json!({"event": "parked", "collection": collection, "key": text(key), "reason": reason})
+            }
+            SyncEvent::NoCollection(path) => json!({"event": "no_collection", "collection": path}),
+            SyncEvent::Again { lost } => json!({"event": "again", "lost": lost}),
+        };
+        json.to_string()
+    }
 }
 
 /// The right to run a sync. A database has one.

@@ -45,7 +45,7 @@ fn a_disk_that_fails_ends_writes_by_name() {
     assert!(matches!(db.close(), Err(Error::Broken { .. })));
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());

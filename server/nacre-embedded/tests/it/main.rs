@@ -10,6 +10,7 @@ mod clock;
 mod crash;
 mod disk;
 mod documents;
+mod formats;
 mod keyspaces;
 mod process;
 mod session;
