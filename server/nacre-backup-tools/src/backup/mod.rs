@@ -3,7 +3,7 @@
 //! ```text
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
 //!            by nodes, which write what they serve                       shares.rs
-//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, filter.rs, writer.rs
+//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, selection.rs, filter.rs, expiry.rs, writer.rs
 //! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
 //! prune      rules that say what stays                                   prune.rs, retention.rs
 //! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
@@ -16,6 +16,7 @@ mod connect;
 mod create;
 mod definitions;
 mod diff;
+mod expiry;
 mod filter;
 mod history;
 mod inspect;
@@ -31,6 +32,7 @@ mod remote;
 mod restore;
 mod retention;
 mod sample;
+mod selection;
 mod shares;
 mod writer;
 

@@ -1,12 +1,13 @@
 //! `nacre restore`.
 
 use super::definitions::{self, Definitions};
-use super::filter::{self, Filter};
+use super::expiry::ExpiryRule;
 use super::lock::Reading;
 use super::mapping::Mapping;
+use super::selection::{Select, Selection};
 use super::writer::{WriteRule, Writer, Written};
 use super::{Place, counted, find, now_ms};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::ProgressBar;
 use jiff::Timestamp;
 use nacre_backup::{BackupId, BucketPart, Collection, Error, Reader, Repository};
@@ -17,16 +18,6 @@ use std::ops::RangeInclusive;
 
 /// Nanoseconds of a millisecond.
 const NANOS_PER_MS: u64 = 1_000_000;
-
-/// Treatment of expiry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Ttl {
-    /// Documents keep their expiry, within the limit of their collection; those that have expired are left out
-    Keep,
-    /// Documents never expire, also those that have
-    #[value(name = "none")]
-    Never,
-}
 
 /// Options of `nacre restore`.
 #[derive(Args, Clone, Debug)]
@@ -66,12 +57,10 @@ pub struct Restore {
     /// Restore tombstones of a full backup, too
     #[arg(long)]
     tombstones: bool,
-    /// Expiry of documents
-    #[arg(long, value_enum, default_value = "keep")]
-    ttl: Ttl,
-    /// Restore only documents for which this SQL++ condition holds, such as "type = 'order' AND META().id LIKE 'eu::%'"
-    #[arg(long, value_name = "CONDITION", value_parser = filter::checked)]
-    filter: Option<String>,
+    #[command(flatten)]
+    expiry: ExpiryRule,
+    #[command(flatten)]
+    select: Select,
     /// Leave out vBuckets that are damaged in the backup, and end with an error; without it nothing is restored after the first one
     #[arg(long)]
     skip_damaged: bool,
@@ -94,8 +83,8 @@ struct Counts {
     expired: u64,
     /// Records of collections that were dropped before the backup was complete.
     dropped: u64,
-    /// Documents and tombstones that the filter leaves out.
-    filtered: u64,
+    /// Documents and tombstones that are not selected.
+    unselected: u64,
     /// vBuckets that were left out.
     damaged: u64,
     written: Written,
@@ -108,17 +97,6 @@ struct Target {
     collection: u32,
     /// Seconds after which documents expire there at the latest; 0 for no limit.
     max_ttl_s: u64,
-}
-
-impl Target {
-    /// Returns the expiry of a document there, in seconds of Unix time: its own, but no later than the collection's limit.
-    fn expiry(&self, own: u32, now_s: u64) -> u32 {
-        if self.max_ttl_s == 0 {
-            return own;
-        }
-        let latest = u32::try_from(now_s.saturating_add(self.max_ttl_s)).unwrap_or(u32::MAX);
-        if own == 0 { latest } else { own.min(latest) }
-    }
 }
 
 /// Targets by the number of the collection in the backup.
@@ -138,6 +116,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     let mapping = Mapping::read(&options.mapping)?;
     let reading = Reading::begin(&repository, id)?;
     let manifest = repository.manifest(id)?;
+    options.select.check(&manifest.0)?;
     let parts: Vec<&BucketPart> = match &options.bucket[..] {
         [] => manifest.0.buckets.iter().collect(),
         named => {
@@ -155,7 +134,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         false => Some(Cluster::open(&options.server)?),
     };
     let mut damaged = 0;
-    for part in parts {
+    for part in parts.into_iter().filter(|part| options.select.has_bucket(part)) {
         let targets = targets(options, &mapping, part)?;
         let reader = Reader::new(&repository, id, &part.name)?;
         let reader = match moment {
@@ -246,7 +225,8 @@ pub(super) fn interval(moments: &RangeInclusive<u64>) -> String {
 /// Finds the collections in which the documents of a bucket are put; creates those that are missing.
 fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Targets, String> {
     let mut wanted: BTreeMap<String, Vec<(u32, Collection)>> = BTreeMap::new();
-    for collection in &part.collections {
+    let selected = |one: &&Collection| options.select.has_collection(&part.name, one);
+    for collection in part.collections.iter().filter(selected) {
         if options.at.is_some() && !collection.keeps_versions {
             let Collection { scope, name, .. } = collection;
             eprintln!("not restored: {}.{scope}.{name} keeps no versions", part.name);
@@ -317,14 +297,13 @@ fn restore_bucket(
     };
     let work = || {
         // Each thread has one: a condition remembers what it has compiled.
-        let filter = options.filter.as_deref().map(|text| Filter::read(text, reader.bucket()));
-        let filter = match filter.transpose() {
-            Ok(filter) => filter,
+        let selection = match Selection::new(&options.select, reader.bucket()) {
+            Ok(selection) => selection,
             Err(reason) => return *failed.lock() = Some(reason),
         };
         let mut restorer = Restorer {
             options,
-            filter,
+            selection,
             cluster,
             targets,
             rules: &rules,
@@ -355,7 +334,7 @@ impl Counts {
         self.tombstones += other.tombstones;
         self.expired += other.expired;
         self.dropped += other.dropped;
-        self.filtered += other.filtered;
+        self.unselected += other.unselected;
         self.damaged += other.damaged;
         self.written.written += other.written.written;
         self.written.kept += other.written.kept;
@@ -365,7 +344,7 @@ impl Counts {
 /// Restores vBuckets, one after the other.
 struct Restorer<'a> {
     options: &'a Restore,
-    filter: Option<Filter>,
+    selection: Selection<'a>,
     /// None for a dry run.
     cluster: Option<&'a Cluster<'a>>,
     targets: &'a Targets,
@@ -409,25 +388,21 @@ impl Restorer<'_> {
                 return Ok(());
             }
             let Some(target) = self.targets.get(&record.collection) else {
-                self.counts.dropped += 1;
+                match self.selection.excludes(record.collection) {
+                    true => self.counts.unselected += 1,
+                    false => self.counts.dropped += 1,
+                }
                 return Ok(());
             };
-            if let Some(filter) = &self.filter
-                && !filter.holds(record)?
-            {
-                self.counts.filtered += 1;
+            if !self.selection.has(record)? {
+                self.counts.unselected += 1;
                 return Ok(());
             }
-            let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
-            let expiry = match self.options.ttl {
-                Ttl::Never => 0,
-                Ttl::Keep if record.is_document() => target.expiry(record.expiry, now_s),
-                Ttl::Keep => record.expiry,
-            };
-            if has_expired && expiry != 0 {
+            let rule = self.options.expiry;
+            let Some(expiry) = rule.expiry(record, target.max_ttl_s, now_s) else {
                 self.counts.expired += 1;
                 return Ok(());
-            }
+            };
             match record.is_document() {
                 true => self.counts.documents += 1,
                 false => self.counts.tombstones += 1,
@@ -459,8 +434,8 @@ fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Coun
     if counts.expired > 0 {
         text.push_str(&format!("; {} expired", counts.expired));
     }
-    if counts.filtered > 0 {
-        text.push_str(&format!("; {} left out by the filter", counts.filtered));
+    if counts.unselected > 0 {
+        text.push_str(&format!("; {} not selected", counts.unselected));
     }
     if counts.dropped > 0 {
         text.push_str(&format!("; {} of dropped collections", counts.dropped));

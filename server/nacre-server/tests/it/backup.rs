@@ -131,6 +131,15 @@ fn case_15_20_a_bucket_is_restored_to_a_cluster_with_another_number_of_vbuckets(
     };
     let said = restore(&["--dry-run", "--filter", "META().id LIKE 'key-1_' AND n IS NOT MISSING"]);
     assert!(said.contains("would restore 7 documents and 0 tombstones into copy"), "{said}");
+    let said = restore(&["--dry-run", "--include", "shop.inventory", "--filter-keys", "9$"]);
+    assert!(said.contains("would restore 20 documents and 0 tombstones into copy"), "{said}");
+    let said = restore(&["--dry-run", "--exclude", "shop.inventory"]);
+    let expected = "would restore 62 documents and 40 tombstones into copy; 100 not selected; 1 of dropped collections\n";
+    assert_eq!(said, expected);
+    let misspelt = ["restore", &repository, "--include", "shop.inventory,shop.hotel"];
+    let (code, _, errors) = nacre(&server, &misspelt);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no bucket, scope or collection shop.hotel"), "{errors}");
     let said = restore(&["--dry-run"]);
     assert_eq!(
         said,
