@@ -5,7 +5,7 @@ use super::history::{Failure, Source, stream_vbucket};
 use super::limit::RateLimit;
 use super::patient::RealTime;
 use super::shares::Nodes;
-use super::{Place, bucket_names, counted, now_ms};
+use super::{Place, bucket_names, counted, now_ms, plugins};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_backup::{BackupId, BucketSource, Manifest, Repository, Task, TaskOptions};
@@ -31,6 +31,9 @@ pub(super) struct Create {
     /// Take users and groups, too, with the keys of their passwords: give the repository a passphrase. Only an administrator can
     #[arg(long)]
     with_users: bool,
+    /// Take the packages of plugins, too: all of them in each backup with this option. Only a user who administers plugins can
+    #[arg(long)]
+    with_packages: bool,
     /// Continue the backup that was interrupted last
     #[arg(long, conflicts_with_all = ["discard", "full"])]
     resume: bool,
@@ -69,6 +72,7 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     }
     // Asked for first, so that a user without the right learns of it before the documents are read.
     let users = options.with_users.then(|| definitions::users(&options.server)).transpose()?;
+    let packages = options.with_packages.then(|| plugins::read(&options.server)).transpose()?;
     let mut sources = BTreeMap::new();
     for name in &names {
         let source = Source::open(&cluster, name, options.threads)?;
@@ -105,6 +109,7 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     }
     let mut others = definitions::of_cluster(&options.server, &mut missing);
     others.extend(users.map(|users| ("users".to_owned(), users)));
+    others.extend(packages.map(|packages| (plugins::PACKAGES.to_owned(), packages)));
     let writer = concat!("nacre ", env!("CARGO_PKG_VERSION"));
     let manifest = task
         .complete(now_ms(), writer, about, others)

@@ -1,6 +1,7 @@
-//! Definitions: settings of buckets, collections, indexes, design documents, functions and deployments, as the cluster describes them.
+//! Definitions: settings of buckets, collections, indexes, design documents, functions, deployments and replications, as the cluster
+//! describes them.
 
-use super::counted;
+use super::{counted, plugins, replications};
 use nacre_backup::{BucketPart, Collection};
 use nacre_cli::{Failure, Server};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -68,6 +69,8 @@ pub(super) fn of_cluster(server: &Server, missing: &mut Vec<String>) -> Definiti
     let indexes =
         server.searches().and_then(|base| server.call_at(&base, "GET", "/api/index", b""));
     add("search_indexes", indexes.map(|answer| answer["indexDefs"]["indexDefs"].clone()));
+    add("remote_clusters", server.call("GET", replications::LINKS, b""));
+    add("replications", server.call("GET", replications::REPLICATIONS, b""));
     definitions
 }
 
@@ -109,9 +112,11 @@ pub(super) fn restore_users(
     ))
 }
 
-/// Creates functions, which are not deployed, and search indexes that are missing. Returns what was created, and what could not be.
+/// Creates what is missing: packages and deployments of plugins, functions, search indexes and replications. Deployments and replications
+/// are paused, functions not deployed. Returns what was created, and what could not be.
 pub(super) fn create_of_cluster(server: &Server, definitions: &Definitions) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
+    plugins::create(server, definitions, &mut created, &mut failed);
     let functions = definitions.get("functions").and_then(Value::as_array);
     let indexes = definitions.get("search_indexes").and_then(Value::as_object);
     if functions.is_some_and(|all| !all.is_empty()) {
@@ -120,6 +125,7 @@ pub(super) fn create_of_cluster(server: &Server, definitions: &Definitions) -> (
     if indexes.is_some_and(|all| !all.is_empty()) {
         create_search_indexes(server, indexes.into_iter().flatten(), &mut created, &mut failed);
     }
+    replications::create(server, definitions, &mut created, &mut failed);
     (created, failed)
 }
 
@@ -344,7 +350,7 @@ pub(super) fn bucket_path(bucket: &str) -> String {
     format!("/pools/default/buckets/{}", encoded(bucket))
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

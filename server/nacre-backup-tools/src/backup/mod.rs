@@ -1,7 +1,8 @@
 //! `nacre backup` and `nacre restore`: copies of running clusters in a repository.
 //!
 //! ```text
-//! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
+//! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs
+//!            what the cluster has besides documents                      definitions.rs, plugins.rs, replications.rs
 //!            by nodes, which write what they serve                       shares.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, selection.rs, filter.rs, expiry.rs, writer.rs
 //! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
@@ -27,8 +28,10 @@ mod mapping;
 mod memory_bucket;
 mod merge;
 mod patient;
+mod plugins;
 mod prune;
 mod remote;
+mod replications;
 mod restore;
 mod retention;
 mod sample;

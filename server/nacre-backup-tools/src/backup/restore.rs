@@ -41,8 +41,8 @@ pub struct Restore {
     /// Create buckets that are missing, with the settings that they had
     #[arg(long)]
     create_buckets: bool,
-    /// Create design documents, indexes and functions that are missing, too; indexes are not built and functions not deployed, those
-    /// of search begin at once
+    /// Create design documents, indexes, functions, plugins and replications that are missing, too; indexes are not built, functions not
+    /// deployed, deployments of plugins and replications paused; search indexes begin at once
     #[arg(long)]
     definitions: bool,
     /// Create users and groups that are missing, too, with the passwords that they had
