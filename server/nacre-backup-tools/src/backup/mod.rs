@@ -41,7 +41,7 @@ mod writer;
 
 pub(crate) use definitions::present as present_collections;
 pub(crate) use history::{Failure, Source, stream_vbucket};
-pub(crate) use lines::{ExportedVersion, VersionImporter};
+pub(crate) use lines::{ExportedVersion, VersionImporter, members};
 pub use restore::{Restore, restore};
 
 use clap::{Args, Subcommand};
