@@ -5,7 +5,7 @@
 //!            what the cluster has besides documents                      definitions.rs, plugins.rs, replications.rs
 //!            by nodes, which write what they serve                       shares.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, selection.rs, filter.rs, expiry.rs, writer.rs
-//! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
+//! list, show, describe, verify, examine, diff, remove                    inspect.rs, describe.rs, diff.rs
 //! prune      rules that say what stays                                   prune.rs, retention.rs
 //! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
 //! merge      records of a chain ─► one backup                            merge.rs
@@ -16,6 +16,7 @@
 mod connect;
 mod create;
 mod definitions;
+mod describe;
 mod diff;
 mod expiry;
 mod filter;
@@ -94,6 +95,8 @@ enum Command {
     List(inspect::List),
     /// Show what is in a backup
     Show(inspect::Show),
+    /// Show the times to which each bucket can be restored
+    Describe(describe::Describe),
     /// Check that a backup can be read
     Verify(inspect::Verify),
     /// Show all versions of a document
@@ -122,6 +125,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Command::Take(options) => shares::take(options),
         Command::List(options) => inspect::list(options),
         Command::Show(options) => inspect::show(options),
+        Command::Describe(options) => describe::describe(options),
         Command::Verify(options) => inspect::verify(options),
         Command::Examine(options) => inspect::examine(options),
         Command::Diff(options) => diff::diff(options),

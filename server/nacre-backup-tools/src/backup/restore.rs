@@ -110,7 +110,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     let repository = options.place.open()?;
     let moment = options.at.map(cas_of).transpose()?;
     let id = match (&options.backup, moment) {
-        (None, Some(cas)) => first_after(&repository, cas)?,
+        (None, Some(cas)) => first_after(&repository, cas, &options.bucket)?,
         (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
     };
     let mapping = Mapping::read(&options.mapping)?;
@@ -185,10 +185,12 @@ fn cas_of(at: Timestamp) -> Result<u64, String> {
     u64::try_from(at.as_nanosecond()).map_err(|_| format!("{at} is out of range"))
 }
 
-/// Finds the oldest backup that was begun at or after a moment.
-fn first_after(repository: &Repository, cas: u64) -> Result<BackupId, String> {
+/// Finds the oldest backup of some buckets that was begun at or after a moment.
+fn first_after(repository: &Repository, cas: u64, buckets: &[String]) -> Result<BackupId, String> {
     for id in repository.backups()? {
-        if repository.manifest(id)?.0.time_ms.0.saturating_mul(NANOS_PER_MS) >= cas {
+        let read = repository.manifest(id)?;
+        let has_all = buckets.iter().all(|name| read.0.bucket(name).is_some());
+        if has_all && read.0.time_ms.0.saturating_mul(NANOS_PER_MS) >= cas {
             return Ok(id);
         }
     }

@@ -390,6 +390,10 @@ fn an_export_with_metadata_is_imported_without_loss() {
         succeed(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
     assert_eq!(said, "142 documents the same, 0 different\n");
 
+    let array: Vec<serde_json::Value> =
+        serde_json::from_str(&export(&["json", "--array", "--collection", "inventory.hotel"]))
+            .unwrap();
+    assert_eq!(array.len(), 80);
     let one = ["--collection", "inventory.hotel", "--include-key", "_id"];
     let said = export(&[&["json"], &one[..]].concat());
     assert_eq!(said.lines().count(), 80);
@@ -445,6 +449,11 @@ fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
     }
     let shown = succeed(&server, &["backup", "show", &repository]);
     assert!(shown.contains("can go back to any moment up to 2"), "{shown}");
+    let described = succeed(&server, &["backup", "describe", &repository, "--output", "json"]);
+    let described: serde_json::Value = serde_json::from_str(&described).unwrap();
+    assert_eq!((&described[0]["bucket"], &described[0]["backups"]), (&"shop".into(), &3.into()));
+    let moments = described[0]["moments"].as_array().unwrap();
+    assert!(moments.len() == 1 && moments[0].as_str().unwrap().starts_with("..2"), "{moments:?}");
 
     let time = |cas: u64| jiff::Timestamp::from_nanosecond(cas.into()).unwrap().to_string();
     for turn in 0..from_env("NACRE_BACKUP_MOMENTS", MOMENTS) {
