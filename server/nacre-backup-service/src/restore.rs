@@ -122,7 +122,6 @@ impl Restore {
         for (name, is_asked) in [
             ("auto_remove_collections", self.auto_remove_collections),
             ("enable_bucket_config", self.enable_bucket_config),
-            ("disable_data", self.disable_data),
         ] {
             if is_asked {
                 return refused(&format!("{name} is not supported"));
@@ -145,8 +144,9 @@ impl Restore {
         if self.force_updates {
             options.push("--force".to_owned());
         }
-        if self.has_definitions()? {
-            options.push("--definitions".to_owned());
+        options.extend(self.definitions());
+        if self.disable_data {
+            options.push("--no-data".to_owned());
         }
         for (name, text) in [
             ("include", &self.include_data),
@@ -185,20 +185,20 @@ impl Restore {
         Ok(vec![format!("--ttl={expiry}"), format!("--ttl-for={documents}")])
     }
 
-    /// Returns true if definitions are restored, too: all of them, or none.
-    fn has_definitions(&self) -> Result<bool, Failure> {
-        let disabled = [
-            self.disable_views,
-            self.disable_gsi_indexes,
-            self.disable_ft_indexes,
-            self.disable_eventing,
+    /// The option for the kinds of definitions that are restored, if there are any.
+    fn definitions(&self) -> Option<String> {
+        let kinds = [
+            (self.disable_views, "views"),
+            (self.disable_gsi_indexes, "indexes"),
+            (self.disable_ft_indexes, "search"),
+            (self.disable_eventing, "functions"),
         ];
-        match disabled {
-            [true, true, true, true] => Ok(false),
-            [false, false, false, false] => Ok(true),
-            _ => Err(Failure::bad_request(
-                "views, indexes, search indexes and functions are disabled together, or not at all",
-            )),
+        let wanted = kinds.iter().filter(|(is_disabled, _)| !is_disabled);
+        let wanted: Vec<&str> = wanted.map(|(_, kind)| *kind).collect();
+        match wanted.len() {
+            0 => None,
+            count if count == kinds.len() => Some("--definitions".to_owned()),
+            _ => Some(format!("--definitions={}", wanted.join(","))),
         }
     }
 }
@@ -233,6 +233,8 @@ mod tests {
             "--ttl-for=all",
         ];
         assert_eq!(options(all).unwrap(), expected);
+        let some = r#"{"disable_views":true,"disable_eventing":true,"disable_data":true}"#;
+        assert_eq!(options(some).unwrap(), ["--definitions=indexes,search", "--no-data"]);
         let expired = r#"{"replace_ttl":"expired","replace_ttl_with":"2027-01-31T13:00:00+01:00"}"#;
         let expected = ["--definitions", "--ttl=2027-01-31T12:00:00Z", "--ttl-for=expired"];
         assert_eq!(options(expired).unwrap(), expected);
@@ -243,7 +245,6 @@ mod tests {
         for (words, text) in [
             ("auto_remove_collections is not supported", r#"{"auto_remove_collections":true}"#),
             ("enable_bucket_config is not supported", r#"{"enable_bucket_config":true}"#),
-            ("disabled together", r#"{"disable_views":true}"#),
             ("replace_ttl_with is a time", r#"{"replace_ttl":"expired"}"#),
             ("replace_ttl is none", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
             ("replace_ttl is none", r#"{"replace_ttl_with":"0"}"#),

@@ -1,6 +1,7 @@
 //! Definitions: settings of buckets, collections, indexes, design documents, functions, deployments and replications, as the cluster
 //! describes them.
 
+use super::kinds::{Kind, Kinds};
 use super::{counted, plugins, replications};
 use nacre_backup::{BucketPart, Collection};
 use nacre_cli::{Failure, Server};
@@ -114,18 +115,27 @@ pub(super) fn restore_users(
 
 /// Creates what is missing: packages and deployments of plugins, functions, search indexes and replications. Deployments and replications
 /// are paused, functions not deployed. Returns what was created, and what could not be.
-pub(super) fn create_of_cluster(server: &Server, definitions: &Definitions) -> (u64, Vec<String>) {
+pub(super) fn create_of_cluster(
+    server: &Server,
+    definitions: &Definitions,
+    kinds: Kinds<'_>,
+) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
-    plugins::create(server, definitions, &mut created, &mut failed);
-    let functions = definitions.get("functions").and_then(Value::as_array);
-    let indexes = definitions.get("search_indexes").and_then(Value::as_object);
+    if kinds.has(Kind::Plugins) {
+        plugins::create(server, definitions, &mut created, &mut failed);
+    }
+    let wanted = |kind, name: &str| definitions.get(name).filter(|_| kinds.has(kind));
+    let functions = wanted(Kind::Functions, "functions").and_then(Value::as_array);
+    let indexes = wanted(Kind::Search, "search_indexes").and_then(Value::as_object);
     if functions.is_some_and(|all| !all.is_empty()) {
         create_functions(server, functions.into_iter().flatten(), &mut created, &mut failed);
     }
     if indexes.is_some_and(|all| !all.is_empty()) {
         create_search_indexes(server, indexes.into_iter().flatten(), &mut created, &mut failed);
     }
-    replications::create(server, definitions, &mut created, &mut failed);
+    if kinds.has(Kind::Replications) {
+        replications::create(server, definitions, &mut created, &mut failed);
+    }
     (created, failed)
 }
 
@@ -298,13 +308,15 @@ pub(super) fn create_others(
     server: &Server,
     bucket: &str,
     part: &BucketPart,
+    kinds: Kinds<'_>,
 ) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
     let mut note = |name: String, done: Result<Value, Failure>| match done {
         Ok(_) => created += 1,
         Err(reason) => failed.push(format!("{name}: {reason}")),
     };
-    let rows = part.definitions.get("design_documents").map_or(&Value::Null, |all| &all["rows"]);
+    let wanted = |kind, name: &str| part.definitions.get(name).filter(|_| kinds.has(kind));
+    let rows = wanted(Kind::Views, "design_documents").map_or(&Value::Null, |all| &all["rows"]);
     for row in rows.as_array().into_iter().flatten() {
         let (document, body) = (&row["doc"], &row["doc"]["json"]);
         let Some(id) = document["meta"]["id"].as_str() else { continue };
@@ -318,7 +330,7 @@ pub(super) fn create_others(
         });
         note(id.to_owned(), put);
     }
-    let indexes = part.definitions.get("indexes").and_then(Value::as_array).into_iter().flatten();
+    let indexes = wanted(Kind::Indexes, "indexes").and_then(Value::as_array).into_iter().flatten();
     for index in indexes {
         let (Some(name), Some(statement)) = (index["name"].as_str(), index["definition"].as_str())
         else {

@@ -4,7 +4,7 @@
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs
 //!            what the cluster has besides documents                      definitions.rs, plugins.rs, replications.rs
 //!            by nodes, which write what they serve                       shares.rs
-//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, selection.rs, filter.rs, expiry.rs, writer.rs
+//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, selection.rs, filter.rs, expiry.rs, kinds.rs, writer.rs
 //! list, show, describe, verify, examine, diff, remove                    inspect.rs, describe.rs, diff.rs
 //! prune      rules that say what stays                                   prune.rs, retention.rs
 //! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
@@ -22,6 +22,7 @@ mod expiry;
 mod filter;
 mod history;
 mod inspect;
+mod kinds;
 mod limit;
 mod lines;
 mod lock;

@@ -2,6 +2,7 @@
 
 use super::definitions::{self, Definitions};
 use super::expiry::ExpiryRule;
+use super::kinds::{Kind, Kinds};
 use super::lock::Reading;
 use super::mapping::Mapping;
 use super::selection::{Select, Selection};
@@ -41,10 +42,21 @@ pub struct Restore {
     /// Create buckets that are missing, with the settings that they had
     #[arg(long)]
     create_buckets: bool,
-    /// Create design documents, indexes, functions, plugins and replications that are missing, too; indexes are not built, functions not
-    /// deployed, deployments of plugins and replications paused; search indexes begin at once
+    /// Create design documents, indexes, functions, plugins and replications that are missing, too, or only some kinds, separated by commas;
+    /// indexes are not built, functions not deployed, deployments of plugins and replications paused; search indexes begin at once
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KINDS",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "all"
+    )]
+    definitions: Vec<Kind>,
+    /// Restore collections and definitions, and no documents
     #[arg(long)]
-    definitions: bool,
+    no_data: bool,
     /// Create users and groups that are missing, too, with the passwords that they had
     #[arg(long)]
     users: bool,
@@ -73,6 +85,13 @@ pub struct Restore {
     /// Show no progress
     #[arg(long)]
     quiet: bool,
+}
+
+impl Restore {
+    /// Returns true if definitions are created.
+    fn wants_definitions(&self) -> bool {
+        !self.definitions.is_empty() && !self.dry_run
+    }
 }
 
 /// What came of the records of a bucket.
@@ -136,17 +155,21 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     let mut damaged = 0;
     for part in parts.into_iter().filter(|part| options.select.has_bucket(part)) {
         let targets = targets(options, &mapping, part)?;
-        let reader = Reader::new(&repository, id, &part.name)?;
-        let reader = match moment {
-            Some(cas) => at_moment(reader, cas)?,
-            None => reader,
-        };
-        let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
-        report(options, part, &mapping, &counts);
-        damaged += counts.damaged;
-        if options.definitions && !options.dry_run {
+        if !options.no_data {
+            let reader = Reader::new(&repository, id, &part.name)?;
+            let reader = match moment {
+                Some(cas) => at_moment(reader, cas)?,
+                None => reader,
+            };
+            let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
+            report(options, part, &mapping, &counts);
+            damaged += counts.damaged;
+        }
+        if options.wants_definitions() {
             let [bucket, ..] = mapping.target(&part.name, "", "");
-            let (created, failed) = definitions::create_others(&options.server, &bucket, part);
+            let kinds = Kinds(&options.definitions);
+            let (created, failed) =
+                definitions::create_others(&options.server, &bucket, part, kinds);
             println!("created {} of {bucket}", counted(created, "definition"));
             failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
         }
@@ -163,8 +186,9 @@ fn restore_others(options: &Restore, definitions: &Definitions) -> Result<(), St
     if options.dry_run {
         return Ok(());
     }
-    if options.definitions {
-        let (created, failed) = definitions::create_of_cluster(&options.server, definitions);
+    if options.wants_definitions() {
+        let kinds = Kinds(&options.definitions);
+        let (created, failed) = definitions::create_of_cluster(&options.server, definitions, kinds);
         println!("created {} of the cluster", counted(created, "definition"));
         failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
     }

@@ -35,6 +35,14 @@ fn plugins_and_replications_come_back_paused() {
     assert!(said.contains("created 0 definitions of the cluster"), "{said}");
     assert!(errors.contains("not created: deployment sums: "), "{errors}");
 
+    // Only some kinds, and no documents.
+    let some =
+        ["restore", &repository, "--definitions=indexes,replications", "--no-data", "--quiet"];
+    let (code, said, errors) = nacre(&target, &some);
+    assert_eq!(code, Some(0), "{said}{errors}");
+    assert!(said.contains("created 0 definitions of the cluster"), "{said}");
+    assert!(!said.contains("restored ") && !errors.contains("deployment"), "{said}{errors}");
+
     let restore = ["restore", &repository, "--definitions", "--quiet"];
     let (code, said, errors) = nacre(&target, &restore);
     assert_eq!(code, Some(0), "{said}{errors}");
