@@ -119,13 +119,8 @@ impl Restore {
     /// The options of the command.
     fn options(&self) -> Result<Vec<String>, Failure> {
         let refused = |message: &str| Err(Failure::bad_request(message));
-        for (name, is_asked) in [
-            ("auto_remove_collections", self.auto_remove_collections),
-            ("enable_bucket_config", self.enable_bucket_config),
-        ] {
-            if is_asked {
-                return refused(&format!("{name} is not supported"));
-            }
+        if self.auto_remove_collections {
+            return refused("auto_remove_collections is not supported");
         }
         let is_id = |text: &str| {
             text.len() == ID_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -140,6 +135,9 @@ impl Restore {
         let mut options = Vec::new();
         if self.auto_create_buckets {
             options.push("--create-buckets".to_owned());
+        }
+        if self.enable_bucket_config {
+            options.push("--bucket-settings".to_owned());
         }
         if self.force_updates {
             options.push("--force".to_owned());
@@ -215,12 +213,13 @@ mod tests {
     #[test]
     fn members_become_options() {
         assert_eq!(options("{}"), Ok(vec!["--definitions".to_owned()]));
-        let all = r#"{"auto_create_buckets":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
+        let all = r#"{"auto_create_buckets":true,"enable_bucket_config":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
             "include_data":"a,b.s","exclude_data":"a.s.d","filter_keys":"^a,b","filter_values":"x$",
             "replace_ttl":"all","replace_ttl_with":"0","disable_views":true,
             "disable_gsi_indexes":true,"disable_ft_indexes":true,"disable_eventing":true}"#;
         let expected = [
             "--create-buckets",
+            "--bucket-settings",
             "--force",
             "--include=a",
             "--include=b.s",
@@ -244,7 +243,6 @@ mod tests {
     fn what_cannot_be_done_as_asked_is_refused() {
         for (words, text) in [
             ("auto_remove_collections is not supported", r#"{"auto_remove_collections":true}"#),
-            ("enable_bucket_config is not supported", r#"{"enable_bucket_config":true}"#),
             ("replace_ttl_with is a time", r#"{"replace_ttl":"expired"}"#),
             ("replace_ttl is none", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
             ("replace_ttl is none", r#"{"replace_ttl_with":"0"}"#),

@@ -27,6 +27,8 @@ const SETTINGS: [(&str, &str); 12] = [
     ("historyRetentionCollectionDefault", "/historyRetentionCollectionDefault"),
     ("rank", "/rank"),
 ];
+/// Settings that a bucket keeps.
+const FIXED_SETTINGS: [&str; 3] = ["bucketType", "storageBackend", "conflictResolutionType"];
 /// Path of the backup of users.
 const USERS: &str = "/settings/rbac/backup";
 /// Scope of the system's own collections, which every bucket has.
@@ -250,28 +252,45 @@ pub(crate) fn present(server: &Server, bucket: &str) -> Result<Vec<Collection>, 
 
 /// Creates a bucket with the settings that it had, on as many nodes as there are.
 pub(super) fn create_bucket(server: &Server, name: &str, part: &BucketPart) -> Result<(), String> {
+    let fields = [vec![("name", name.to_owned())], settings_of(part)].concat();
+    server.call("POST", "/pools/default/buckets", form(&fields).as_bytes())?;
+    Ok(())
+}
+
+/// Gives a bucket the settings that it had, except those that no bucket can change.
+pub(super) fn change_bucket(server: &Server, name: &str, part: &BucketPart) -> Result<(), String> {
+    let mut fields = settings_of(part);
+    fields.retain(|(field, _)| !FIXED_SETTINGS.contains(field));
+    server.call("POST", &bucket_path(name), form(&fields).as_bytes())?;
+    Ok(())
+}
+
+/// The fields of the form with the settings of a bucket.
+fn settings_of(part: &BucketPart) -> Vec<(&'static str, String)> {
     let settings = part.definitions.get("settings").cloned().unwrap_or(Value::Null);
     let quota = settings.pointer("/quota/rawRAM").and_then(Value::as_u64).unwrap_or(256 << 20);
-    let mut form = vec![("name", name.to_owned()), ("ramQuotaMB", (quota >> 20).to_string())];
+    let mut fields = vec![("ramQuotaMB", (quota >> 20).to_string())];
     for (field, place) in SETTINGS {
         match settings.pointer(place) {
             // The description says `membase` where the form says `couchbase`.
             Some(Value::String(text)) if text == "membase" => {
-                form.push((field, "couchbase".into()))
+                fields.push((field, "couchbase".into()));
             }
-            Some(Value::String(text)) => form.push((field, text.clone())),
-            Some(Value::Bool(value)) => form.push((field, value.to_string())),
-            Some(value @ Value::Number(_)) => form.push((field, value.to_string())),
+            Some(Value::String(text)) => fields.push((field, text.clone())),
+            Some(Value::Bool(value)) => fields.push((field, value.to_string())),
+            Some(value @ Value::Number(_)) => fields.push((field, value.to_string())),
             _ => {}
         }
     }
     if settings.pointer("/bucketType").is_some_and(|kind| kind == "ephemeral") {
-        form.retain(|(field, _)| !["storageBackend", "historyRetentionSeconds"].contains(field));
+        fields.retain(|(field, _)| !["storageBackend", "historyRetentionSeconds"].contains(field));
     }
-    let form: Vec<String> =
-        form.iter().map(|(field, value)| format!("{field}={}", encoded(value))).collect();
-    server.call("POST", "/pools/default/buckets", form.join("&").as_bytes())?;
-    Ok(())
+    fields
+}
+
+fn form(fields: &[(&str, String)]) -> String {
+    let fields = fields.iter().map(|(field, value)| format!("{field}={}", encoded(value)));
+    fields.collect::<Vec<_>>().join("&")
 }
 
 /// Creates the scopes and collections that are missing; returns those that there are then.

@@ -42,6 +42,9 @@ pub struct Restore {
     /// Create buckets that are missing, with the settings that they had
     #[arg(long)]
     create_buckets: bool,
+    /// Give buckets that exist the settings that they had
+    #[arg(long)]
+    bucket_settings: bool,
     /// Create design documents, indexes, functions, plugins and replications that are missing, too, or only some kinds, separated by commas;
     /// indexes are not built, functions not deployed, deployments of plugins and replications paused; search indexes begin at once
     #[arg(
@@ -275,6 +278,8 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
                 return Err(format!("there is no bucket {bucket}: --create-buckets creates it"));
             }
             definitions::create_bucket(&options.server, &bucket, part)?;
+        } else if options.bucket_settings {
+            definitions::change_bucket(&options.server, &bucket, part)?;
         }
         let of_bucket = options.server.call("GET", &path, b"")?["maxTTL"].as_u64().unwrap_or(0);
         let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();

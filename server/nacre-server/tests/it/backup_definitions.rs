@@ -82,3 +82,25 @@ fn what_cannot_be_paused_is_not_deployed_as_paused() {
     assert_eq!(code, 400, "{said}");
     assert!(said.to_string().contains("cannot be paused"), "{said}");
 }
+
+#[test]
+fn a_bucket_gets_its_settings_back_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    let form =
+        "name=shop&ramQuotaMB=100&numVBuckets=16&replicaNumber=0&maxTTL=100&compressionMode=off";
+    assert_eq!(server.rest("POST", "/pools/default/buckets", form).unwrap().status, 202);
+    let repository = directory.path().join("backups").display().to_string();
+    succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+    let path = "/pools/default/buckets/shop";
+    post(&server, path, "ramQuotaMB=120&maxTTL=7&compressionMode=passive");
+    let restore = |options: &[&str]| {
+        let own = ["restore", &repository, "--bucket", "shop", "--no-data"];
+        succeed(&server, &[&own[..], options].concat());
+        let shown = ask(&server, "GET", path, "", b"").1;
+        let quota_mb = shown["quota"]["rawRAM"].as_u64().map(|bytes| bytes >> 20);
+        json!([quota_mb, shown["maxTTL"], shown["compressionMode"]])
+    };
+    assert_eq!(restore(&[]), json!([120, 7, "passive"]));
+    assert_eq!(restore(&["--bucket-settings"]), json!([100, 100, "off"]));
+}
