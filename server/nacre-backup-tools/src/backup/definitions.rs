@@ -304,7 +304,9 @@ pub(super) fn create_collections(
     let answer = server.call("GET", &path, b"")?;
     let empty = answer["scopes"].as_array().into_iter().flatten();
     scopes.extend(empty.filter_map(|scope| scope["name"].as_str().map(str::to_owned)));
-    for Collection { scope, name, max_ttl, .. } in wanted {
+    // Otherwise nobody has decided for a collection that it keeps no versions.
+    let some_keep = wanted.iter().any(|collection| collection.keeps_versions);
+    for Collection { scope, name, max_ttl, keeps_versions, .. } in wanted {
         let is_there = present.iter().any(|found| found.scope == *scope && found.name == *name);
         if is_there || scope == SYSTEM_SCOPE {
             continue;
@@ -316,6 +318,9 @@ pub(super) fn create_collections(
         let mut form = format!("name={}", encoded(name));
         if *max_ttl != 0 {
             form.push_str(&format!("&maxTTL={max_ttl}"));
+        }
+        if some_keep && !keeps_versions {
+            form.push_str("&history=false");
         }
         server.call("POST", &format!("{path}/{}/collections", encoded(scope)), form.as_bytes())?;
     }

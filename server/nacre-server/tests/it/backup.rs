@@ -482,6 +482,17 @@ fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
         assert_eq!(server.rest("DELETE", &path, "").unwrap().status, 200);
     }
 
+    // A collection without versions is created as such.
+    let again = ["restore", &repository, "--mapping", "shop=again", "--create-buckets", "--quiet"];
+    succeed(&server, &again);
+    let scopes = server.rest("GET", "/pools/default/buckets/again/scopes", "").unwrap().text();
+    let scopes: serde_json::Value = serde_json::from_str(&scopes).unwrap();
+    let keeps = |name: &str| {
+        let all = scopes["scopes"].as_array().unwrap().iter();
+        let mut all = all.flat_map(|scope| scope["collections"].as_array().unwrap());
+        all.find(|found| found["name"] == name).unwrap()["history"] == true
+    };
+    assert!(keeps("_default") && !keeps("plain"), "{scopes}");
     let (code, _, errors) = create("default");
     assert_eq!(code, Some(1));
     assert!(errors.contains("the bucket default keeps no versions"), "{errors}");
