@@ -66,6 +66,9 @@ pub struct Restore {
     /// Replace users and groups that are there, also those who administer the cluster
     #[arg(long, requires = "users")]
     overwrite_users: bool,
+    /// Restore only into the collections of the backup, and not into others of the same names
+    #[arg(long)]
+    only_same_uid: bool,
     /// Replace documents that are there, also newer ones; without it the newer one stays
     #[arg(long)]
     force: bool,
@@ -251,6 +254,24 @@ pub(super) fn interval(moments: &RangeInclusive<u64>) -> String {
     }
 }
 
+/// Checks that a bucket has collections with the IDs that they have in the backup.
+fn check_uids(
+    present: &[Collection],
+    bucket: &str,
+    wanted: &[(u32, Collection)],
+) -> Result<(), String> {
+    for (id, Collection { scope, name, .. }) in wanted {
+        let is_same =
+            |found: &Collection| found.id == *id && found.scope == *scope && found.name == *name;
+        if !present.iter().any(is_same) {
+            return Err(format!(
+                "{bucket}.{scope}.{name} is not the collection of the backup: without --only-same-uid, the collection of that name is used"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Finds the collections in which the documents of a bucket are put; creates those that are missing.
 fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Targets, String> {
     let mut wanted: BTreeMap<String, Vec<(u32, Collection)>> = BTreeMap::new();
@@ -280,6 +301,9 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
             definitions::create_bucket(&options.server, &bucket, part)?;
         } else if options.bucket_settings {
             definitions::change_bucket(&options.server, &bucket, part)?;
+        }
+        if options.only_same_uid {
+            check_uids(&definitions::present(&options.server, &bucket)?, &bucket, &collections)?;
         }
         let of_bucket = options.server.call("GET", &path, b"")?["maxTTL"].as_u64().unwrap_or(0);
         let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();

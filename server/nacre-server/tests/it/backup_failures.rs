@@ -127,7 +127,11 @@ fn case_18_19_collections_that_were_made_again_get_their_documents_by_name_and_k
     assert_eq!(server.rest("POST", path, "name=again&maxTTL=3600").unwrap().status, 200);
     let begun = unix_s();
     until(PATIENCE, || unix_s() > begun + 2);
-    let said = succeed(&server, &["restore", &repository, "--bucket", "shop", "--quiet"]);
+    let restore = ["restore", &repository, "--bucket", "shop", "--quiet"];
+    let (code, _, errors) = nacre(&server, &[&restore[..], &["--only-same-uid"]].concat());
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("shop.s.again is not the collection of the backup"), "{errors}");
+    let said = succeed(&server, &restore);
     assert!(said.contains("restored 2 documents"), "{said}");
     assert!(said.contains("1 expired"), "{said}");
 
