@@ -6,6 +6,7 @@ use crate::reply::{Failure, body};
 use crate::repository::{self, begin};
 use crate::runner::Job;
 use crate::{Outcome, endpoint, settings};
+use jiff::Timestamp;
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
 use serde::Deserialize;
@@ -118,17 +119,8 @@ impl Restore {
     /// The options of the command.
     fn options(&self) -> Result<Vec<String>, Failure> {
         let refused = |message: &str| Err(Failure::bad_request(message));
-        for (name, is_asked) in [
-            ("auto_remove_collections", self.auto_remove_collections),
-            ("enable_bucket_config", self.enable_bucket_config),
-            ("exclude_data", !self.exclude_data.is_empty()),
-            ("filter_keys", !self.filter_keys.is_empty()),
-            ("filter_values", !self.filter_values.is_empty()),
-            ("disable_data", self.disable_data),
-        ] {
-            if is_asked {
-                return refused(&format!("{name} is not supported"));
-            }
+        if self.auto_remove_collections {
+            return refused("auto_remove_collections is not supported");
         }
         let is_id = |text: &str| {
             text.len() == ID_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -144,43 +136,67 @@ impl Restore {
         if self.auto_create_buckets {
             options.push("--create-buckets".to_owned());
         }
+        if self.enable_bucket_config {
+            options.push("--bucket-settings".to_owned());
+        }
         if self.force_updates {
             options.push("--force".to_owned());
         }
-        if self.has_definitions()? {
-            options.push("--definitions".to_owned());
+        options.extend(self.definitions());
+        if self.disable_data {
+            options.push("--no-data".to_owned());
         }
-        let listed = |text: &str| -> Vec<String> {
-            text.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect()
-        };
-        for bucket in listed(&self.include_data) {
-            options.push(format!("--bucket={bucket}"));
+        for (name, text) in [
+            ("include", &self.include_data),
+            ("exclude", &self.exclude_data),
+            ("mapping", &self.map_data),
+        ] {
+            let listed = text.split(',').filter(|one| !one.is_empty());
+            options.extend(listed.map(|one| format!("--{name}={one}")));
         }
-        for pair in listed(&self.map_data) {
-            options.push(format!("--mapping={pair}"));
+        for (name, text) in [("keys", &self.filter_keys), ("values", &self.filter_values)] {
+            if !text.is_empty() {
+                options.push(format!("--filter-{name}={text}"));
+            }
         }
-        match (&*self.replace_ttl, &*self.replace_ttl_with) {
-            ("" | "none", "") => {}
-            ("all", "0") => options.push("--ttl=none".to_owned()),
-            _ => return refused("replace_ttl is none, or all with replace_ttl_with 0"),
-        }
+        options.extend(self.expiry()?);
         Ok(options)
     }
 
-    /// Returns true if definitions are restored, too: all of them, or none.
-    fn has_definitions(&self) -> Result<bool, Failure> {
-        let disabled = [
-            self.disable_views,
-            self.disable_gsi_indexes,
-            self.disable_ft_indexes,
-            self.disable_eventing,
+    /// The options for the expiry of documents.
+    fn expiry(&self) -> Result<Vec<String>, Failure> {
+        let documents = match &*self.replace_ttl {
+            "" | "none" if self.replace_ttl_with.is_empty() => return Ok(Vec::new()),
+            kind @ ("all" | "expired") => kind,
+            _ => return Err(Failure::bad_request("replace_ttl is none, all or expired")),
+        };
+        let expiry = match &*self.replace_ttl_with {
+            "0" => "none".to_owned(),
+            time => match time.parse::<Timestamp>() {
+                Ok(time) => time.to_string(),
+                Err(_) => {
+                    let reason = "replace_ttl_with is a time as 2027-01-31T12:00:00Z, or 0";
+                    return Err(Failure::bad_request(reason));
+                }
+            },
+        };
+        Ok(vec![format!("--ttl={expiry}"), format!("--ttl-for={documents}")])
+    }
+
+    /// The option for the kinds of definitions that are restored, if there are any.
+    fn definitions(&self) -> Option<String> {
+        let kinds = [
+            (self.disable_views, "views"),
+            (self.disable_gsi_indexes, "indexes"),
+            (self.disable_ft_indexes, "search"),
+            (self.disable_eventing, "functions"),
         ];
-        match disabled {
-            [true, true, true, true] => Ok(false),
-            [false, false, false, false] => Ok(true),
-            _ => Err(Failure::bad_request(
-                "views, indexes, search indexes and functions are disabled together, or not at all",
-            )),
+        let wanted = kinds.iter().filter(|(is_disabled, _)| !is_disabled);
+        let wanted: Vec<&str> = wanted.map(|(_, kind)| *kind).collect();
+        match wanted.len() {
+            0 => None,
+            count if count == kinds.len() => Some("--definitions".to_owned()),
+            _ => Some(format!("--definitions={}", wanted.join(","))),
         }
     }
 }
@@ -197,28 +213,39 @@ mod tests {
     #[test]
     fn members_become_options() {
         assert_eq!(options("{}"), Ok(vec!["--definitions".to_owned()]));
-        let all = r#"{"auto_create_buckets":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
-            "include_data":"a","replace_ttl":"all","replace_ttl_with":"0","disable_views":true,
+        let all = r#"{"auto_create_buckets":true,"enable_bucket_config":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
+            "include_data":"a,b.s","exclude_data":"a.s.d","filter_keys":"^a,b","filter_values":"x$",
+            "replace_ttl":"all","replace_ttl_with":"0","disable_views":true,
             "disable_gsi_indexes":true,"disable_ft_indexes":true,"disable_eventing":true}"#;
         let expected = [
             "--create-buckets",
+            "--bucket-settings",
             "--force",
-            "--bucket=a",
+            "--include=a",
+            "--include=b.s",
+            "--exclude=a.s.d",
             "--mapping=a=b",
             "--mapping=a.s.c=b.s.c",
+            "--filter-keys=^a,b",
+            "--filter-values=x$",
             "--ttl=none",
+            "--ttl-for=all",
         ];
         assert_eq!(options(all).unwrap(), expected);
+        let some = r#"{"disable_views":true,"disable_eventing":true,"disable_data":true}"#;
+        assert_eq!(options(some).unwrap(), ["--definitions=indexes,search", "--no-data"]);
+        let expired = r#"{"replace_ttl":"expired","replace_ttl_with":"2027-01-31T13:00:00+01:00"}"#;
+        let expected = ["--definitions", "--ttl=2027-01-31T12:00:00Z", "--ttl-for=expired"];
+        assert_eq!(options(expired).unwrap(), expected);
     }
 
     #[test]
     fn unsupported_options_of_a_restore_are_refused() {
         for (words, text) in [
-            ("filter_keys is not supported", r#"{"filter_keys":"^a"}"#),
-            ("exclude_data is not supported", r#"{"exclude_data":"a"}"#),
-            ("enable_bucket_config is not supported", r#"{"enable_bucket_config":true}"#),
-            ("disabled together", r#"{"disable_views":true}"#),
-            ("replace_ttl is none", r#"{"replace_ttl":"expired"}"#),
+            ("auto_remove_collections is not supported", r#"{"auto_remove_collections":true}"#),
+            ("replace_ttl_with is a time", r#"{"replace_ttl":"expired"}"#),
+            ("replace_ttl is none", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
+            ("replace_ttl is none", r#"{"replace_ttl_with":"0"}"#),
             ("names of backups", r#"{"end":"--force"}"#),
             ("names of backups", r#"{"start":"2026-11-01"}"#),
             ("unknown field", r#"{"force":true}"#),

@@ -50,6 +50,9 @@ pub struct Export {
     /// Collection, as scope.name; repeatable (default: all collections)
     #[arg(long)]
     collection: Vec<String>,
+    /// Write JSON as one array instead of one document per line
+    #[arg(long, conflicts_with = "with_meta")]
+    array: bool,
     /// Output file; - is standard output. A file whose name ends with .gz is compressed
     #[arg(short, long, default_value = "-")]
     output: PathBuf,
@@ -89,6 +92,19 @@ enum Row {
     Line(Vec<u8>),
     /// Cells of Parquet, and how many members of the document are not of the type of their column.
     Cells(Vec<Cell>, u64),
+}
+
+impl Row {
+    /// Makes a line an element of an array, with what stands before it.
+    fn in_array(self, is_first: bool) -> Row {
+        match self {
+            Row::Line(line) => {
+                let begin: &[u8] = if is_first { b"[\n" } else { b",\n" };
+                Row::Line([begin, line.trim_ascii_end()].concat())
+            }
+            cells @ Row::Cells(..) => cells,
+        }
+    }
 }
 
 /// Documents of a vBucket by collection and key: each newer version takes the place of the one before. `None` stands for one that the
@@ -151,6 +167,7 @@ pub fn export(options: &Export) -> Result<(), String> {
             for row in rows.into_values() {
                 counts.add(row.as_ref());
                 let Some(row) = row else { continue };
+                let row = if options.array { row.in_array(counts.written == 1) } else { row };
                 file.write(&row).map_err(|error| Failure::Fatal(cannot(error)))?;
             }
             remaining.lock().remove(&vbid);
@@ -160,7 +177,11 @@ pub fn export(options: &Export) -> Result<(), String> {
         |()| Ok(()),
     )?;
     bar.finish_and_clear();
-    let (file, counts) = written.into_inner();
+    let (mut file, counts) = written.into_inner();
+    if options.array {
+        let end = if counts.written == 0 { "[]\n" } else { "\n]\n" };
+        file.write(&Row::Line(end.into())).map_err(cannot)?;
+    }
     file.finish().map_err(cannot)?;
     report(options, counts);
     Ok(())
@@ -171,6 +192,9 @@ fn check(options: &Export) -> Result<(), String> {
     match options.format {
         Format::Csv if options.fields.is_empty() => {
             Err("--fields is missing: it names the columns of CSV, such as id,name".to_owned())
+        }
+        Format::Csv | Format::Parquet if options.array => {
+            Err("--array makes JSON: leave it out, or name the format json".to_owned())
         }
         Format::Csv | Format::Parquet if options.with_meta => {
             Err("--with-meta makes JSON: leave it out, or name the format json".to_owned())
@@ -542,6 +566,13 @@ mod tests {
         assert_eq!(shown("json", 0, b"\xff"), None);
         let csv = "csv --fields a,_id,b --include-key _id";
         assert_eq!(of(csv, "{\"a\":\"x,y\",\"b\":[1]}").unwrap(), "\"x,y\",\"k\"\"1\",[1]\n");
+    }
+
+    #[test]
+    fn lines_are_elements_of_an_array() {
+        let line = |text: &str| Row::Line(text.into());
+        assert_eq!(line("{\"a\":1}\n").in_array(true), line("[\n{\"a\":1}"));
+        assert_eq!(line("2\n").in_array(false), line(",\n2"));
     }
 
     #[test]

@@ -1,6 +1,9 @@
-//! `nacre import`: documents from a JSON, CSV or Parquet file into a collection.
+//! `nacre import`: documents from a JSON, CSV or Parquet file into a collection, or into several.
+
+mod rows;
 
 use crate::backup::{ExportedVersion, VersionImporter};
+use crate::key_pattern::Pattern;
 use crate::loader::{Existing, Loaded, Loader};
 use crate::parquet_reader::read_parquet;
 use clap::{Args, ValueEnum};
@@ -8,12 +11,11 @@ use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_cli::{Cluster, Failure, Server};
 use nacre_client::{BASIC_FEATURES, Connection};
-use nacre_types::{leb128_encode, name_bytes_max};
+use rows::{Collections, Rows};
 use serde::Deserializer as _;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -24,9 +26,6 @@ const SHOWN_ERRORS_MAX: u64 = 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// First bytes of a file that is compressed with gzip. Source: RFC 1952.
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
-/// In a pattern of keys: the number of the row, and an identifier that no other row has.
-const ROW_NUMBER: &str = "#MONO_INCR#";
-const UNIQUE: &str = "#UUID#";
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,13 +54,27 @@ pub struct Import {
     /// Collection, as scope.name
     #[arg(short = 'C', long, env = "NACRE_COLLECTION", default_value = "_default._default")]
     collection: String,
-    /// Pattern of document keys: %field% inserts the value of a field, #UUID# a random UUID,
-    /// #MONO_INCR# the number of the row in the file
-    #[arg(long, alias = "generate-key")]
+    /// Pattern of the collection of each row, as %scope%.%collection%; the collections must exist
+    #[arg(
+        long,
+        alias = "scope-collection-exp",
+        value_name = "PATTERN",
+        conflicts_with = "collection"
+    )]
+    into: Option<String>,
+    /// Pattern of document keys: %field% or %field.inner% inserts the value of a field, #UUID# a random UUID, #MONO_INCR# the number
+    /// of the row in the file, #MONO_INCR[100]# counts from 100; %% is %, ## is #
+    #[arg(long, alias = "generate-key", short_alias = 'g')]
     key: Option<String>,
-    /// Read the output of `nacre export --with-meta`, including keys, metadata and extended
-    /// attributes; newer documents in the bucket are kept
-    #[arg(long, conflicts_with_all = ["key", "insert_only", "infer_types", "collection"])]
+    /// Character around fields in patterns
+    #[arg(long, value_name = "C", default_value = "%")]
+    field_delimiter: char,
+    /// Character around generators in patterns
+    #[arg(long, value_name = "C", default_value = "#")]
+    generator_delimiter: char,
+    /// Read the output of `nacre export --with-meta`, including keys, metadata and extended attributes; newer documents in the bucket
+    /// are kept
+    #[arg(long, conflicts_with_all = ["key", "into", "insert_only", "infer_types", "collection", "ignore_fields", "errors", "skip"])]
     with_meta: bool,
     /// Field of each row that contains the document as JSON text: `document` in files of `nacre
     /// export parquet`
@@ -70,11 +83,26 @@ pub struct Import {
     /// Keep documents that already exist
     #[arg(long)]
     insert_only: bool,
+    /// Fields that documents do not get, separated by commas; patterns may use them
+    #[arg(long, value_delimiter = ',', value_name = "FIELDS")]
+    ignore_fields: Vec<String>,
     /// Convert CSV values that look like numbers or booleans
     #[arg(long)]
     infer_types: bool,
-    /// Stop after this many documents
+    /// Leave out CSV values that are empty
     #[arg(long)]
+    omit_empty: bool,
+    /// Character between CSV values, or tab
+    #[arg(long, value_name = "CHAR", default_value = ",", value_parser = separator)]
+    field_separator: u8,
+    /// File for the rows that are not imported, each as a line of JSON with its number, the reason and the document
+    #[arg(long, alias = "errors-log", short_alias = 'e', value_name = "FILE")]
+    errors: Option<PathBuf>,
+    /// Begin after this many rows
+    #[arg(long, alias = "skip-docs", alias = "skip-rows", default_value_t = 0)]
+    skip: u64,
+    /// Stop after this many documents
+    #[arg(long, alias = "limit-docs", alias = "limit-rows")]
     limit: Option<u64>,
     /// Show no progress
     #[arg(long)]
@@ -90,10 +118,14 @@ pub fn import(options: &Import) -> Result<(), Failure> {
     if options.with_meta {
         return import_versions(options);
     }
-    let pattern = options.key.as_deref().ok_or(
+    let key = options.key.as_deref().ok_or(
         "--key is missing: it says how keys are made, such as customer_%id% of the field id, or #UUID# for new ones",
     )?;
-    check_pattern(pattern)?;
+    let delimiters = [options.field_delimiter, options.generator_delimiter];
+    let key = Pattern::read(key, delimiters).map_err(|reason| format!("--key {reason}"))?;
+    let into = options.into.as_deref().map(|text| Pattern::read(text, delimiters)).transpose();
+    let into = into.map_err(|reason| format!("--into {reason}"))?;
+    let errors = options.errors.as_deref().map(rows::create).transpose()?;
     let keys = options.server.keys()?;
     let (user, password) = options.server.login()?;
     let tls = keys.is_encrypted.then(|| options.server.trust()?.client_config()).transpose()?;
@@ -102,50 +134,37 @@ pub fn import(options: &Import) -> Result<(), Failure> {
         Connection::connect(server, tls.as_ref(), login, BASIC_FEATURES).map_err(String::from)
     };
     let mut connection = connect(&keys.address)?;
-    let mut prefix = Vec::new();
-    leb128_encode(connection.collection_id(&options.collection)?, &mut prefix);
+    let collections = match into {
+        None => Collections::one(connection.collection_id(&options.collection)?),
+        Some(pattern) => Collections::of_rows(pattern, connect(&keys.address)?),
+    };
     let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
     let style = ProgressStyle::with_template("{spinner} {human_pos} documents, {per_sec}")
         .expect("the template is valid");
     bar.set_style(style);
 
-    let name_max = name_bytes_max(prefix == [0]);
     let existing = if options.insert_only { Existing::Keep } else { Existing::Replace };
-    let mut loader =
-        Loader::open(&connect, &keys.address, connection, prefix, existing, bar.clone())?;
-    let (mut rows, mut bad) = (0, 0);
-    let mut each = |row: Result<String, String>| {
-        if options.limit.is_some_and(|limit| rows >= limit) {
-            return Ok(false);
-        }
-        rows += 1;
-        let keyed = row.and_then(|row| {
-            let key = key_of(pattern, rows, &row, name_max)?;
-            let field = options.document_field.as_deref();
-            Ok((key, field.map_or_else(|| Ok(row.clone()), |field| document_of(&row, field))?))
-        });
-        match keyed {
-            Ok((key, document)) => loader.write(key, document)?,
-            Err(reason) => {
-                bad += 1;
-                if bad <= SHOWN_ERRORS_MAX {
-                    bar.suspend(|| eprintln!("row {rows}: {reason}"));
-                }
-            }
-        }
-        Ok(true)
-    };
-    let outcome = read(options, &mut each).and_then(|()| loader.finish());
+    let loader = Loader::open(&connect, &keys.address, connection, existing, bar.clone())?;
+    let bar_of_rows = bar.clone();
+    let mut rows =
+        Rows { options, key, collections, loader, bar: bar_of_rows, errors, seen: 0, bad: 0 };
+    let outcome = read(options, &mut |row| rows.take(row)).and_then(|()| rows.finish());
     bar.finish_and_clear();
-    let loaded = loader.loaded();
-    println!("{}", summary(&loaded, &format!("{}.{}", options.bucket, options.collection)));
+    let place = match &options.into {
+        None => format!("{}.{}", options.bucket, options.collection),
+        Some(_) => options.bucket.clone(),
+    };
+    println!("{}", summary(&rows.loader.loaded(), &place));
     if let Err(reason) = outcome {
-        return Err(match loader.is_full() {
+        return Err(match rows.loader.is_full() {
             true => format!("{reason}: {}", why_full(options)).into(),
             false => reason.into(),
         });
     }
-    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported").into()) } else { Ok(()) }
+    match (rows.bad, rows.seen.saturating_sub(options.skip)) {
+        (0, _) => Ok(()),
+        (bad, seen) => Err(format!("{bad} of {seen} rows were not imported").into()),
+    }
 }
 
 /// Loads lines of an export with metadata.
@@ -249,7 +268,7 @@ fn read(
         input.consume(BYTE_ORDER_MARK.len());
     }
     match options.format {
-        Format::Csv => read_csv(options.infer_types, &mut input, each),
+        Format::Csv => read_csv(options, &mut input, each),
         _ => read_json(&name, &mut input, each),
     }
 }
@@ -259,17 +278,19 @@ fn open(path: &Path, name: &str) -> Result<File, String> {
 }
 
 fn read_csv(
-    infer_types: bool,
+    options: &Import,
     file: &mut dyn BufRead,
     each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
 ) -> Result<(), String> {
-    let mut reader = csv::ReaderBuilder::new().flexible(false).from_reader(file);
+    let mut builder = csv::ReaderBuilder::new();
+    let mut reader = builder.flexible(false).delimiter(options.field_separator).from_reader(file);
     let header = reader.headers().map_err(|error| format!("the first line: {error}"))?.clone();
     for record in reader.records() {
         let document = record.map_err(|error| error.to_string()).map(|record| {
             let fields = header.iter().zip(&record);
-            let object: Map<String, Value> = fields
-                .map(|(name, text)| (name.to_owned(), csv_value(text, infer_types)))
+            let kept = fields.filter(|(_, text)| !(options.omit_empty && text.is_empty()));
+            let object: Map<String, Value> = kept
+                .map(|(name, text)| (name.to_owned(), csv_value(text, options.infer_types)))
                 .collect();
             Value::Object(object).to_string()
         });
@@ -382,62 +403,15 @@ impl<'de> Visitor<'de> for Elements<'_> {
     }
 }
 
-/// A random identifier in the usual form (version 4 of RFC 9562).
-fn uuid(random: u128) -> String {
-    let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-/// Refuses a pattern in which a field's name does not end: all rows would have the same key.
-fn check_pattern(pattern: &str) -> Result<(), String> {
-    if pattern.matches('%').count().is_multiple_of(2) {
-        return Ok(());
-    }
-    Err(format!(
-        "--key {pattern:?}: the name of a field stands between two %, one of them is missing"
-    ))
-}
-
-/// Takes the document of a row from one of its fields.
-fn document_of(row: &str, field: &str) -> Result<String, String> {
-    let row: BTreeMap<String, &RawValue> =
-        serde_json::from_str(row).map_err(|error| format!("it is no object: {error}"))?;
-    let text = row.get(field).ok_or_else(|| format!("it has no field {field:?}"))?;
-    let text: String = serde_json::from_str(text.get())
-        .map_err(|_| format!("its field {field:?} is no JSON in a text"))?;
-    match serde_json::from_str::<&RawValue>(&text) {
-        Ok(document) => Ok(document.get().to_owned()),
-        Err(error) => Err(format!("its field {field:?} is not JSON: {error}")),
-    }
-}
-
-/// Fills the pattern of keys for one row; a key has at most `bytes_max`.
-fn key_of(pattern: &str, row: u64, document: &str, bytes_max: usize) -> Result<String, String> {
-    let mut key = String::new();
-    let mut fields: Option<Value> = None;
-    let mut pattern = pattern.replace(ROW_NUMBER, &row.to_string());
-    if pattern.contains(UNIQUE) {
-        pattern = pattern.replace(UNIQUE, &uuid(rand::random()));
-    }
-    for (index, part) in pattern.split('%').enumerate() {
-        if index % 2 == 0 {
-            key.push_str(part);
-            continue;
+/// Reads the separator of CSV values.
+fn separator(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
+        _ => {
+            Err("it is tab, or one ASCII character other than quotation mark and line break"
+                .to_owned())
         }
-        let fields =
-            fields.get_or_insert_with(|| serde_json::from_str(document).unwrap_or_default());
-        match fields.get(part) {
-            Some(Value::String(text)) => key.push_str(text),
-            Some(value @ (Value::Number(_) | Value::Bool(_))) => key.push_str(&value.to_string()),
-            _ => return Err(format!("it has no field {part:?} to make a key of")),
-        }
-    }
-    let length = key.len();
-    if (1..=bytes_max).contains(&length) {
-        Ok(key)
-    } else {
-        Err(format!("its key would have {length} bytes, which is not 1 to {bytes_max}"))
     }
 }
 
@@ -446,27 +420,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_of_fields_and_row_numbers() {
-        let document = r#"{"iata":"SFO","gate":7,"none":null}"#;
-        let key_of = |pattern: &str| key_of(pattern, 3, document, 13);
-        assert_eq!(key_of("airport_%iata%_%gate%").unwrap(), "airport_SFO_7");
-        assert!(key_of("airports_%iata%_%gate%").unwrap_err().contains("14 bytes"));
-        assert_eq!(key_of("flight_#MONO_INCR#").unwrap(), "flight_3");
-        assert!(key_of("%none%").unwrap_err().contains("no field \"none\""));
-        assert!(key_of("%%").is_err());
-        assert!(check_pattern("airport_%iata%_%gate%").is_ok());
-        assert!(check_pattern("airport_%iata").unwrap_err().contains("one of them is missing"));
-    }
-
-    #[test]
-    fn a_document_may_be_a_field_of_its_row() {
-        let of = |row: &str| document_of(row, "document");
-        let row = r#"{"key":"k","document":" {\"a\": 1.0} "}"#;
-        assert_eq!(of(row).as_deref(), Ok("{\"a\": 1.0}"), "as it was written");
-        assert!(of(r#"{"key":"k"}"#).unwrap_err().contains("no field"));
-        assert!(of(r#"{"document":{"a":1}}"#).unwrap_err().contains("no JSON in a text"));
-        assert!(of(r#"{"document":"{"}"#).unwrap_err().contains("is not JSON"));
-        assert!(of("[1]").unwrap_err().contains("no object"));
+    fn a_separator_is_one_character() {
+        assert_eq!((separator(";"), separator("tab")), (Ok(b';'), Ok(b'\t')));
+        assert_eq!(separator("\\t"), Ok(b'\t'));
+        for wrong in ["", "\"", "\n", ";;", "é"] {
+            assert!(separator(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     fn rows(text: &str) -> Result<Vec<Result<String, String>>, String> {
@@ -505,14 +464,6 @@ mod tests {
         assert_eq!((read, count), (Ok(()), 2));
         let failed = read_json("file", &mut "[1]".as_bytes(), &mut |_| Err("full".to_owned()));
         assert_eq!(failed, Err("full".to_owned()));
-    }
-
-    #[test]
-    fn uuids_have_the_standard_form() {
-        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
-        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
-        let key = || key_of("x_#UUID#", 1, "{}", 250).unwrap();
-        assert_ne!(key(), key());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use indicatif::ProgressBar;
 use nacre_client::{Connection, Request, describe_status};
 use nacre_protocol::{Opcode, Status};
-use nacre_types::Vbid;
+use nacre_types::{Vbid, leb128_encode};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -55,8 +55,6 @@ pub struct Loader<'a> {
     nodes: Vec<Node>,
     /// Which of `nodes` serves each vBucket.
     owners: Vec<Option<usize>>,
-    /// The number of the collection, as it stands before keys.
-    prefix: Vec<u8>,
     existing: Existing,
     loaded: Loaded,
     /// True if the last write was refused because memory or disk is full.
@@ -73,6 +71,8 @@ struct Node {
 /// A document on its way. It is added first; if its key exists, it replaces the document there or is dropped.
 struct Write {
     opcode: Opcode,
+    /// The ID of the collection.
+    collection: u32,
     key: String,
     document: String,
 }
@@ -86,14 +86,12 @@ impl<'a> Loader<'a> {
         connect: Connect<'a>,
         server: &'a str,
         connection: Connection,
-        prefix: Vec<u8>,
         existing: Existing,
         bar: ProgressBar,
     ) -> Result<Loader<'a>, String> {
         let (nodes, owners) = (Vec::new(), Vec::new());
         let (loaded, is_full) = (Loaded::default(), false);
-        let mut loader =
-            Loader { connect, server, nodes, owners, prefix, existing, loaded, is_full, bar };
+        let mut loader = Loader { connect, server, nodes, owners, existing, loaded, is_full, bar };
         loader.follow(connection)?;
         Ok(loader)
     }
@@ -156,9 +154,9 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// When an earlier one was refused, or a connection broke.
-    pub fn write(&mut self, key: String, document: String) -> Result<(), String> {
+    pub fn write(&mut self, collection: u32, key: String, document: String) -> Result<(), String> {
         let at = self.node_of(&key)?;
-        self.push(at, Write { opcode: Opcode::Add, key, document });
+        self.push(at, Write { opcode: Opcode::Add, collection, key, document });
         if self.nodes[at].in_flight.len() >= WINDOW {
             self.settle(at, WINDOW / 2)?;
         }
@@ -191,10 +189,12 @@ impl<'a> Loader<'a> {
         self.nodes[at].in_flight.push_back(write);
     }
 
-    fn send(&mut self, at: usize, Write { opcode, key: name, document }: &Write) {
+    fn send(&mut self, at: usize, Write { opcode, collection, key: name, document }: &Write) {
         let mut extras = [0; 8];
         extras[..4].copy_from_slice(&JSON_FLAGS.to_be_bytes());
-        let key = [&self.prefix, name.as_bytes()].concat();
+        let mut key = Vec::with_capacity(5 + name.len());
+        leb128_encode(*collection, &mut key);
+        key.extend_from_slice(name.as_bytes());
         let vbid = self.vbucket_of(name);
         let (opcode, value) = (*opcode as u8, document.as_bytes());
         let request =

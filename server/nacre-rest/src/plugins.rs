@@ -3,7 +3,7 @@
 //! ```text
 //! GET    /plugins                              packages
 //! POST   /plugins                              the body is a package (tar)
-//! GET    /plugins/{name}/{version}             its manifest
+//! GET    /plugins/{name}/{version}             its manifest; ?archive=true adds the package itself, in base64
 //! DELETE /plugins/{name}/{version}
 //! GET    /deployments                          the state of all deployments
 //! PUT    /deployments/{name}                   deploy, or upgrade: JSON
@@ -26,6 +26,8 @@ use super::profile::profile;
 use super::refusal::refused;
 use super::routes::{Route, any, delete, get, post, put, ready};
 use super::streams::Kind;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_changes_service as changes;
@@ -74,6 +76,9 @@ struct Wanted {
     config: Option<Value>,
     #[serde(default)]
     grants: Capabilities,
+    /// True to deploy without beginning to read documents.
+    #[serde(default)]
+    paused: bool,
 }
 
 const ADMINISTER: Access = Access::Cluster(Privilege::AdministerPlugins);
@@ -81,7 +86,7 @@ const ADMINISTER: Access = Access::Cluster(Privilege::AdministerPlugins);
 pub(super) const ROUTES: &[Route] = &[
     get("/plugins", ADMINISTER, |call| ready(list_packages(&call))),
     post("/plugins", ADMINISTER, |call| Box::pin(upload(call))),
-    get("/plugins/{name}/{version}", ADMINISTER, |call| ready(show_package(&call))),
+    get("/plugins/{name}/{version}", ADMINISTER, |call| Box::pin(show_package(call))),
     delete("/plugins/{name}/{version}", ADMINISTER, |call| Box::pin(drop_package(call))),
     get("/deployments", Access::Handler, |call| ready(list_deployments(&call))),
     put("/deployments/{name}", ADMINISTER, |call| Box::pin(deploy(call))),
@@ -110,11 +115,18 @@ fn list_packages(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&Value::Array(all.collect())))
 }
 
-fn show_package(call: &Call) -> Result<Reply, Reply> {
+async fn show_package(call: Call) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let (name, version) = (call.segment("name"), call.segment("version"));
     let package = cluster.plugins.package(name, version).map_err(no_such)?;
-    Ok(ok(&describe(name, version, package)))
+    let mut described = describe(name, version, package);
+    if call.parameter("archive").is_some_and(|value| value == "true") {
+        let (node, digest) = (Arc::clone(&call.node), package.digest.clone());
+        let read = blocking("reading the package", move || packages::archive(&node, &digest));
+        let archive = read.await?.map_err(|error| refused(&error))?.ok_or_else(not_found)?;
+        described["archive"] = STANDARD.encode(archive).into();
+    }
+    Ok(ok(&described))
 }
 
 async fn drop_package(call: Call) -> Result<Reply, Reply> {
@@ -334,7 +346,7 @@ async fn deploy(call: Call) -> Result<Reply, Reply> {
         begin,
         config,
         grants: serde_json::to_string(&wanted.grants).unwrap_or_default(),
-        paused: false,
+        paused: wanted.paused,
         replays: 0,
         tries: 0,
         owner: call.user.clone(),
@@ -404,6 +416,9 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
         return Err(format!(
             "a plugin of the world `{world}` may log, and be granted nothing else"
         ));
+    }
+    if wanted.paused && !world.follows_documents() {
+        return Err(format!("a deployment of the world `{world}` cannot be paused"));
     }
     if wanted.bucket.is_none() && (wanted.scope.is_some() || wanted.collection.is_some()) {
         return Err("a scope is one of a bucket: name that as well".into());

@@ -5,7 +5,7 @@ use super::history::{Failure, Source, stream_vbucket};
 use super::limit::RateLimit;
 use super::patient::RealTime;
 use super::shares::Nodes;
-use super::{Place, bucket_names, counted, now_ms};
+use super::{Place, bucket_names, counted, now_ms, plugins};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_backup::{BackupId, BucketSource, Manifest, Repository, Task, TaskOptions};
@@ -33,6 +33,9 @@ pub(super) struct Create {
     /// do this
     #[arg(long)]
     with_users: bool,
+    /// Include the packages of plugins: all of them in each backup with this option. Only users who administer plugins may do this
+    #[arg(long)]
+    with_packages: bool,
     /// Continue the most recent interrupted backup
     #[arg(long, conflicts_with_all = ["discard", "full"])]
     resume: bool,
@@ -71,6 +74,7 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     }
     // Asked for first, so that a user without the right learns of it before the documents are read.
     let users = options.with_users.then(|| definitions::users(&options.server)).transpose()?;
+    let packages = options.with_packages.then(|| plugins::read(&options.server)).transpose()?;
     let mut sources = BTreeMap::new();
     for name in &names {
         let source = Source::open(&cluster, name, options.threads)?;
@@ -107,6 +111,7 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     }
     let mut others = definitions::of_cluster(&options.server, &mut missing);
     others.extend(users.map(|users| ("users".to_owned(), users)));
+    others.extend(packages.map(|packages| (plugins::PACKAGES.to_owned(), packages)));
     let writer = concat!("nacre ", env!("CARGO_PKG_VERSION"));
     let manifest = task
         .complete(now_ms(), writer, about, others)

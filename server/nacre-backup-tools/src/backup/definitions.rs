@@ -1,6 +1,8 @@
-//! Definitions: settings of buckets, collections, indexes, design documents, functions and deployments, as the cluster describes them.
+//! Definitions: settings of buckets, collections, indexes, design documents, functions, deployments and replications, as the cluster
+//! describes them.
 
-use super::counted;
+use super::kinds::{Kind, Kinds};
+use super::{counted, plugins, replications};
 use nacre_backup::{BucketPart, Collection};
 use nacre_cli::{Failure, Server};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -25,6 +27,8 @@ const SETTINGS: [(&str, &str); 12] = [
     ("historyRetentionCollectionDefault", "/historyRetentionCollectionDefault"),
     ("rank", "/rank"),
 ];
+/// Settings that a bucket keeps.
+const FIXED_SETTINGS: [&str; 3] = ["bucketType", "storageBackend", "conflictResolutionType"];
 /// Path of the backup of users.
 const USERS: &str = "/settings/rbac/backup";
 /// Scope of the system's own collections, which every bucket has.
@@ -68,6 +72,8 @@ pub(super) fn of_cluster(server: &Server, missing: &mut Vec<String>) -> Definiti
     let indexes =
         server.searches().and_then(|base| server.call_at(&base, "GET", "/api/index", b""));
     add("search_indexes", indexes.map(|answer| answer["indexDefs"]["indexDefs"].clone()));
+    add("remote_clusters", server.call("GET", replications::LINKS, b""));
+    add("replications", server.call("GET", replications::REPLICATIONS, b""));
     definitions
 }
 
@@ -109,16 +115,28 @@ pub(super) fn restore_users(
     ))
 }
 
-/// Creates functions, which are not deployed, and search indexes that are missing. Returns what was created, and what could not be.
-pub(super) fn create_of_cluster(server: &Server, definitions: &Definitions) -> (u64, Vec<String>) {
+/// Creates what is missing: packages and deployments of plugins, functions, search indexes and replications. Deployments and replications
+/// are paused, functions not deployed. Returns what was created, and what could not be.
+pub(super) fn create_of_cluster(
+    server: &Server,
+    definitions: &Definitions,
+    kinds: Kinds<'_>,
+) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
-    let functions = definitions.get("functions").and_then(Value::as_array);
-    let indexes = definitions.get("search_indexes").and_then(Value::as_object);
+    if kinds.has(Kind::Plugins) {
+        plugins::create(server, definitions, &mut created, &mut failed);
+    }
+    let wanted = |kind, name: &str| definitions.get(name).filter(|_| kinds.has(kind));
+    let functions = wanted(Kind::Functions, "functions").and_then(Value::as_array);
+    let indexes = wanted(Kind::Search, "search_indexes").and_then(Value::as_object);
     if functions.is_some_and(|all| !all.is_empty()) {
         create_functions(server, functions.into_iter().flatten(), &mut created, &mut failed);
     }
     if indexes.is_some_and(|all| !all.is_empty()) {
         create_search_indexes(server, indexes.into_iter().flatten(), &mut created, &mut failed);
+    }
+    if kinds.has(Kind::Replications) {
+        replications::create(server, definitions, &mut created, &mut failed);
     }
     (created, failed)
 }
@@ -234,28 +252,45 @@ pub(crate) fn present(server: &Server, bucket: &str) -> Result<Vec<Collection>, 
 
 /// Creates a bucket with the settings that it had, on as many nodes as there are.
 pub(super) fn create_bucket(server: &Server, name: &str, part: &BucketPart) -> Result<(), String> {
+    let fields = [vec![("name", name.to_owned())], settings_of(part)].concat();
+    server.call("POST", "/pools/default/buckets", form(&fields).as_bytes())?;
+    Ok(())
+}
+
+/// Gives a bucket the settings that it had, except those that no bucket can change.
+pub(super) fn change_bucket(server: &Server, name: &str, part: &BucketPart) -> Result<(), String> {
+    let mut fields = settings_of(part);
+    fields.retain(|(field, _)| !FIXED_SETTINGS.contains(field));
+    server.call("POST", &bucket_path(name), form(&fields).as_bytes())?;
+    Ok(())
+}
+
+/// The fields of the form with the settings of a bucket.
+fn settings_of(part: &BucketPart) -> Vec<(&'static str, String)> {
     let settings = part.definitions.get("settings").cloned().unwrap_or(Value::Null);
     let quota = settings.pointer("/quota/rawRAM").and_then(Value::as_u64).unwrap_or(256 << 20);
-    let mut form = vec![("name", name.to_owned()), ("ramQuotaMB", (quota >> 20).to_string())];
+    let mut fields = vec![("ramQuotaMB", (quota >> 20).to_string())];
     for (field, place) in SETTINGS {
         match settings.pointer(place) {
             // The description says `membase` where the form says `couchbase`.
             Some(Value::String(text)) if text == "membase" => {
-                form.push((field, "couchbase".into()))
+                fields.push((field, "couchbase".into()));
             }
-            Some(Value::String(text)) => form.push((field, text.clone())),
-            Some(Value::Bool(value)) => form.push((field, value.to_string())),
-            Some(value @ Value::Number(_)) => form.push((field, value.to_string())),
+            Some(Value::String(text)) => fields.push((field, text.clone())),
+            Some(Value::Bool(value)) => fields.push((field, value.to_string())),
+            Some(value @ Value::Number(_)) => fields.push((field, value.to_string())),
             _ => {}
         }
     }
     if settings.pointer("/bucketType").is_some_and(|kind| kind == "ephemeral") {
-        form.retain(|(field, _)| !["storageBackend", "historyRetentionSeconds"].contains(field));
+        fields.retain(|(field, _)| !["storageBackend", "historyRetentionSeconds"].contains(field));
     }
-    let form: Vec<String> =
-        form.iter().map(|(field, value)| format!("{field}={}", encoded(value))).collect();
-    server.call("POST", "/pools/default/buckets", form.join("&").as_bytes())?;
-    Ok(())
+    fields
+}
+
+fn form(fields: &[(&str, String)]) -> String {
+    let fields = fields.iter().map(|(field, value)| format!("{field}={}", encoded(value)));
+    fields.collect::<Vec<_>>().join("&")
 }
 
 /// Creates the scopes and collections that are missing; returns those that there are then.
@@ -269,7 +304,9 @@ pub(super) fn create_collections(
     let answer = server.call("GET", &path, b"")?;
     let empty = answer["scopes"].as_array().into_iter().flatten();
     scopes.extend(empty.filter_map(|scope| scope["name"].as_str().map(str::to_owned)));
-    for Collection { scope, name, max_ttl, .. } in wanted {
+    // Otherwise nobody has decided for a collection that it keeps no versions.
+    let some_keep = wanted.iter().any(|collection| collection.keeps_versions);
+    for Collection { scope, name, max_ttl, keeps_versions, .. } in wanted {
         let is_there = present.iter().any(|found| found.scope == *scope && found.name == *name);
         if is_there || scope == SYSTEM_SCOPE {
             continue;
@@ -282,6 +319,9 @@ pub(super) fn create_collections(
         if *max_ttl != 0 {
             form.push_str(&format!("&maxTTL={max_ttl}"));
         }
+        if some_keep && !keeps_versions {
+            form.push_str("&history=false");
+        }
         server.call("POST", &format!("{path}/{}/collections", encoded(scope)), form.as_bytes())?;
     }
     self::present(server, bucket)
@@ -292,13 +332,15 @@ pub(super) fn create_others(
     server: &Server,
     bucket: &str,
     part: &BucketPart,
+    kinds: Kinds<'_>,
 ) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
     let mut note = |name: String, done: Result<Value, Failure>| match done {
         Ok(_) => created += 1,
         Err(reason) => failed.push(format!("{name}: {reason}")),
     };
-    let rows = part.definitions.get("design_documents").map_or(&Value::Null, |all| &all["rows"]);
+    let wanted = |kind, name: &str| part.definitions.get(name).filter(|_| kinds.has(kind));
+    let rows = wanted(Kind::Views, "design_documents").map_or(&Value::Null, |all| &all["rows"]);
     for row in rows.as_array().into_iter().flatten() {
         let (document, body) = (&row["doc"], &row["doc"]["json"]);
         let Some(id) = document["meta"]["id"].as_str() else { continue };
@@ -312,7 +354,7 @@ pub(super) fn create_others(
         });
         note(id.to_owned(), put);
     }
-    let indexes = part.definitions.get("indexes").and_then(Value::as_array).into_iter().flatten();
+    let indexes = wanted(Kind::Indexes, "indexes").and_then(Value::as_array).into_iter().flatten();
     for index in indexes {
         let (Some(name), Some(statement)) = (index["name"].as_str(), index["definition"].as_str())
         else {
@@ -344,7 +386,7 @@ pub(super) fn bucket_path(bucket: &str) -> String {
     format!("/pools/default/buckets/{}", encoded(bucket))
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

@@ -81,10 +81,7 @@ impl ExportedVersion {
 
 /// The section of attributes with its length, in the order of the line.
 fn section(xattrs: &RawValue) -> Result<Vec<u8>, String> {
-    let mut pairs = Vec::new();
-    let mut reader = serde_json::Deserializer::from_str(xattrs.get());
-    serde::Deserializer::deserialize_map(&mut reader, Pairs(&mut pairs))
-        .map_err(|error| format!("xattrs: {error}"))?;
+    let pairs = members(xattrs.get()).map_err(|error| format!("xattrs: {error}"))?;
     let mut section = vec![0; 4];
     for (name, value) in pairs {
         if name.contains('\0') {
@@ -98,6 +95,17 @@ fn section(xattrs: &RawValue) -> Result<Vec<u8>, String> {
     let length = u32::try_from(section.len() - 4).map_err(|_| "attributes are too long")?;
     section[..4].copy_from_slice(&length.to_be_bytes());
     Ok(section)
+}
+
+/// Returns the members of an object in their order, with their values as they are written.
+///
+/// # Errors
+/// The parser's, if the text does not begin with an object.
+pub(crate) fn members(object: &str) -> serde_json::Result<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    let mut reader = serde_json::Deserializer::from_str(object);
+    serde::Deserializer::deserialize_map(&mut reader, Pairs(&mut pairs))?;
+    Ok(pairs)
 }
 
 /// Collects the members of an object in their order.

@@ -1,10 +1,11 @@
 //! `nacre backup` and `nacre restore`: copies of running clusters in a repository.
 //!
 //! ```text
-//! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
+//! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs
+//!            what the cluster has besides documents                      definitions.rs, plugins.rs, replications.rs
 //!            by nodes, which write what they serve                       shares.rs
-//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, filter.rs, writer.rs
-//! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
+//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, selection.rs, filter.rs, expiry.rs, kinds.rs, writer.rs
+//! list, show, describe, verify, examine, diff, remove                    inspect.rs, describe.rs, diff.rs
 //! prune      rules that say what stays                                   prune.rs, retention.rs
 //! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
 //! merge      records of a chain ─► one backup                            merge.rs
@@ -15,10 +16,13 @@
 mod connect;
 mod create;
 mod definitions;
+mod describe;
 mod diff;
+mod expiry;
 mod filter;
 mod history;
 mod inspect;
+mod kinds;
 mod limit;
 mod lines;
 mod lock;
@@ -26,17 +30,20 @@ mod mapping;
 mod memory_bucket;
 mod merge;
 mod patient;
+mod plugins;
 mod prune;
 mod remote;
+mod replications;
 mod restore;
 mod retention;
 mod sample;
+mod selection;
 mod shares;
 mod writer;
 
 pub(crate) use definitions::present as present_collections;
 pub(crate) use history::{Failure, Source, stream_vbucket};
-pub(crate) use lines::{ExportedVersion, VersionImporter};
+pub(crate) use lines::{ExportedVersion, VersionImporter, members};
 pub use restore::{Restore, restore};
 
 use clap::{Args, Subcommand};
@@ -89,6 +96,8 @@ enum Command {
     List(inspect::List),
     /// Show the contents of a backup
     Show(inspect::Show),
+    /// Show the times to which each bucket can be restored
+    Describe(describe::Describe),
     /// Check that a backup can be read
     Verify(inspect::Verify),
     /// Show all versions of a document in the backups
@@ -117,6 +126,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Command::Take(options) => shares::take(options),
         Command::List(options) => inspect::list(options),
         Command::Show(options) => inspect::show(options),
+        Command::Describe(options) => describe::describe(options),
         Command::Verify(options) => inspect::verify(options),
         Command::Examine(options) => inspect::examine(options),
         Command::Diff(options) => diff::diff(options),

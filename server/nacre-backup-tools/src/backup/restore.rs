@@ -1,12 +1,14 @@
 //! `nacre restore`.
 
 use super::definitions::{self, Definitions};
-use super::filter::{self, Filter};
+use super::expiry::ExpiryRule;
+use super::kinds::{Kind, Kinds};
 use super::lock::Reading;
 use super::mapping::Mapping;
+use super::selection::{Select, Selection};
 use super::writer::{WriteRule, Writer, Written};
 use super::{Place, counted, find, now_ms};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::ProgressBar;
 use jiff::Timestamp;
 use nacre_backup::{BackupId, BucketPart, Collection, Error, Reader, Repository};
@@ -17,16 +19,6 @@ use std::ops::RangeInclusive;
 
 /// Nanoseconds of a millisecond.
 const NANOS_PER_MS: u64 = 1_000_000;
-
-/// Treatment of expiry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Ttl {
-    /// Documents keep their expiry, within the limit of their collection; those that have expired are left out
-    Keep,
-    /// Documents never expire, also those that have
-    #[value(name = "none")]
-    Never,
-}
 
 /// Options of `nacre restore`.
 #[derive(Args, Clone, Debug)]
@@ -50,28 +42,44 @@ pub struct Restore {
     /// Create missing buckets, with the settings that they had
     #[arg(long)]
     create_buckets: bool,
-    /// Also create missing design documents, indexes and functions. Indexes are not built and functions not deployed; search indexes
-    /// begin to build at once
+    /// Give existing buckets the settings that they had
     #[arg(long)]
-    definitions: bool,
+    bucket_settings: bool,
+    /// Also create missing design documents, indexes, functions, plugins and replications, or only some kinds, separated by commas.
+    /// Indexes are not built, functions not deployed; deployments of plugins and replications are paused; search indexes begin to
+    /// build at once
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KINDS",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "all"
+    )]
+    definitions: Vec<Kind>,
+    /// Restore collections and definitions, but no documents
+    #[arg(long)]
+    no_data: bool,
     /// Also create missing users and groups, with the passwords that they had
     #[arg(long)]
     users: bool,
     /// Replace existing users and groups, including administrators of the cluster
     #[arg(long, requires = "users")]
     overwrite_users: bool,
+    /// Restore only into the collections of the backup, not into others with the same names
+    #[arg(long)]
+    only_same_uid: bool,
     /// Replace existing documents even if they are newer (default: the newer version is kept)
     #[arg(long)]
     force: bool,
     /// Also restore the tombstones of a full backup
     #[arg(long)]
     tombstones: bool,
-    /// Expiry of restored documents
-    #[arg(long, value_enum, default_value = "keep")]
-    ttl: Ttl,
-    /// Restore only documents for which this SQL++ condition holds, such as "type = 'order' AND META().id LIKE 'eu::%'"
-    #[arg(long, value_name = "CONDITION", value_parser = filter::checked)]
-    filter: Option<String>,
+    #[command(flatten)]
+    expiry: ExpiryRule,
+    #[command(flatten)]
+    select: Select,
     /// Skip vBuckets that are damaged in the backup, and exit with an error at the end (default: stop at the first one)
     #[arg(long)]
     skip_damaged: bool,
@@ -86,6 +94,13 @@ pub struct Restore {
     quiet: bool,
 }
 
+impl Restore {
+    /// Returns true if definitions are created.
+    fn wants_definitions(&self) -> bool {
+        !self.definitions.is_empty() && !self.dry_run
+    }
+}
+
 /// What came of the records of a bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
@@ -94,8 +109,8 @@ struct Counts {
     expired: u64,
     /// Records of collections that were dropped before the backup was complete.
     dropped: u64,
-    /// Documents and tombstones that the filter leaves out.
-    filtered: u64,
+    /// Documents and tombstones that are not selected.
+    unselected: u64,
     /// vBuckets that were left out.
     damaged: u64,
     written: Written,
@@ -110,17 +125,6 @@ struct Target {
     max_ttl_s: u64,
 }
 
-impl Target {
-    /// Returns the expiry of a document there, in seconds of Unix time: its own, but no later than the collection's limit.
-    fn expiry(&self, own: u32, now_s: u64) -> u32 {
-        if self.max_ttl_s == 0 {
-            return own;
-        }
-        let latest = u32::try_from(now_s.saturating_add(self.max_ttl_s)).unwrap_or(u32::MAX);
-        if own == 0 { latest } else { own.min(latest) }
-    }
-}
-
 /// Targets by the number of the collection in the backup.
 type Targets = BTreeMap<u32, Target>;
 
@@ -132,12 +136,13 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     let repository = options.place.open()?;
     let moment = options.at.map(cas_of).transpose()?;
     let id = match (&options.backup, moment) {
-        (None, Some(cas)) => first_after(&repository, cas)?,
+        (None, Some(cas)) => first_after(&repository, cas, &options.bucket)?,
         (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
     };
     let mapping = Mapping::read(&options.mapping)?;
     let reading = Reading::begin(&repository, id)?;
     let manifest = repository.manifest(id)?;
+    options.select.check(&manifest.0)?;
     let parts: Vec<&BucketPart> = match &options.bucket[..] {
         [] => manifest.0.buckets.iter().collect(),
         named => {
@@ -155,19 +160,23 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         false => Some(Cluster::open(&options.server)?),
     };
     let mut damaged = 0;
-    for part in parts {
+    for part in parts.into_iter().filter(|part| options.select.has_bucket(part)) {
         let targets = targets(options, &mapping, part)?;
-        let reader = Reader::new(&repository, id, &part.name)?;
-        let reader = match moment {
-            Some(cas) => at_moment(reader, cas)?,
-            None => reader,
-        };
-        let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
-        report(options, part, &mapping, &counts);
-        damaged += counts.damaged;
-        if options.definitions && !options.dry_run {
+        if !options.no_data {
+            let reader = Reader::new(&repository, id, &part.name)?;
+            let reader = match moment {
+                Some(cas) => at_moment(reader, cas)?,
+                None => reader,
+            };
+            let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
+            report(options, part, &mapping, &counts);
+            damaged += counts.damaged;
+        }
+        if options.wants_definitions() {
             let [bucket, ..] = mapping.target(&part.name, "", "");
-            let (created, failed) = definitions::create_others(&options.server, &bucket, part);
+            let kinds = Kinds(&options.definitions);
+            let (created, failed) =
+                definitions::create_others(&options.server, &bucket, part, kinds);
             println!("created {} of {bucket}", counted(created, "definition"));
             failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
         }
@@ -184,8 +193,9 @@ fn restore_others(options: &Restore, definitions: &Definitions) -> Result<(), St
     if options.dry_run {
         return Ok(());
     }
-    if options.definitions {
-        let (created, failed) = definitions::create_of_cluster(&options.server, definitions);
+    if options.wants_definitions() {
+        let kinds = Kinds(&options.definitions);
+        let (created, failed) = definitions::create_of_cluster(&options.server, definitions, kinds);
         println!("created {} of the cluster", counted(created, "definition"));
         failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
     }
@@ -206,10 +216,12 @@ fn cas_of(at: Timestamp) -> Result<u64, String> {
     u64::try_from(at.as_nanosecond()).map_err(|_| format!("{at} is out of range"))
 }
 
-/// Finds the oldest backup that was begun at or after a moment.
-fn first_after(repository: &Repository, cas: u64) -> Result<BackupId, String> {
+/// Finds the oldest backup of some buckets that was begun at or after a moment.
+fn first_after(repository: &Repository, cas: u64, buckets: &[String]) -> Result<BackupId, String> {
     for id in repository.backups()? {
-        if repository.manifest(id)?.0.time_ms.0.saturating_mul(NANOS_PER_MS) >= cas {
+        let read = repository.manifest(id)?;
+        let has_all = buckets.iter().all(|name| read.0.bucket(name).is_some());
+        if has_all && read.0.time_ms.0.saturating_mul(NANOS_PER_MS) >= cas {
             return Ok(id);
         }
     }
@@ -243,10 +255,29 @@ pub(super) fn interval(moments: &RangeInclusive<u64>) -> String {
     }
 }
 
+/// Checks that a bucket has collections with the IDs that they have in the backup.
+fn check_uids(
+    present: &[Collection],
+    bucket: &str,
+    wanted: &[(u32, Collection)],
+) -> Result<(), String> {
+    for (id, Collection { scope, name, .. }) in wanted {
+        let is_same =
+            |found: &Collection| found.id == *id && found.scope == *scope && found.name == *name;
+        if !present.iter().any(is_same) {
+            return Err(format!(
+                "{bucket}.{scope}.{name} is not the collection of the backup: without --only-same-uid, the collection of that name is used"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Finds the collections in which the documents of a bucket are put; creates those that are missing.
 fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Targets, String> {
     let mut wanted: BTreeMap<String, Vec<(u32, Collection)>> = BTreeMap::new();
-    for collection in &part.collections {
+    let selected = |one: &&Collection| options.select.has_collection(&part.name, one);
+    for collection in part.collections.iter().filter(selected) {
         if options.at.is_some() && !collection.keeps_versions {
             let Collection { scope, name, .. } = collection;
             eprintln!("not restored: {}.{scope}.{name} keeps no versions", part.name);
@@ -269,6 +300,11 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
                 return Err(format!("there is no bucket {bucket}: --create-buckets creates it"));
             }
             definitions::create_bucket(&options.server, &bucket, part)?;
+        } else if options.bucket_settings {
+            definitions::change_bucket(&options.server, &bucket, part)?;
+        }
+        if options.only_same_uid {
+            check_uids(&definitions::present(&options.server, &bucket)?, &bucket, &collections)?;
         }
         let of_bucket = options.server.call("GET", &path, b"")?["maxTTL"].as_u64().unwrap_or(0);
         let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();
@@ -317,14 +353,13 @@ fn restore_bucket(
     };
     let work = || {
         // Each thread has one: a condition remembers what it has compiled.
-        let filter = options.filter.as_deref().map(|text| Filter::read(text, reader.bucket()));
-        let filter = match filter.transpose() {
-            Ok(filter) => filter,
+        let selection = match Selection::new(&options.select, reader.bucket()) {
+            Ok(selection) => selection,
             Err(reason) => return *failed.lock() = Some(reason),
         };
         let mut restorer = Restorer {
             options,
-            filter,
+            selection,
             cluster,
             targets,
             rules: &rules,
@@ -355,7 +390,7 @@ impl Counts {
         self.tombstones += other.tombstones;
         self.expired += other.expired;
         self.dropped += other.dropped;
-        self.filtered += other.filtered;
+        self.unselected += other.unselected;
         self.damaged += other.damaged;
         self.written.written += other.written.written;
         self.written.kept += other.written.kept;
@@ -365,7 +400,7 @@ impl Counts {
 /// Restores vBuckets, one after the other.
 struct Restorer<'a> {
     options: &'a Restore,
-    filter: Option<Filter>,
+    selection: Selection<'a>,
     /// None for a dry run.
     cluster: Option<&'a Cluster<'a>>,
     targets: &'a Targets,
@@ -409,25 +444,21 @@ impl Restorer<'_> {
                 return Ok(());
             }
             let Some(target) = self.targets.get(&record.collection) else {
-                self.counts.dropped += 1;
+                match self.selection.excludes(record.collection) {
+                    true => self.counts.unselected += 1,
+                    false => self.counts.dropped += 1,
+                }
                 return Ok(());
             };
-            if let Some(filter) = &self.filter
-                && !filter.holds(record)?
-            {
-                self.counts.filtered += 1;
+            if !self.selection.has(record)? {
+                self.counts.unselected += 1;
                 return Ok(());
             }
-            let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
-            let expiry = match self.options.ttl {
-                Ttl::Never => 0,
-                Ttl::Keep if record.is_document() => target.expiry(record.expiry, now_s),
-                Ttl::Keep => record.expiry,
-            };
-            if has_expired && expiry != 0 {
+            let rule = self.options.expiry;
+            let Some(expiry) = rule.expiry(record, target.max_ttl_s, now_s) else {
                 self.counts.expired += 1;
                 return Ok(());
-            }
+            };
             match record.is_document() {
                 true => self.counts.documents += 1,
                 false => self.counts.tombstones += 1,
@@ -459,8 +490,8 @@ fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Coun
     if counts.expired > 0 {
         text.push_str(&format!("; {} expired", counts.expired));
     }
-    if counts.filtered > 0 {
-        text.push_str(&format!("; {} left out by the filter", counts.filtered));
+    if counts.unselected > 0 {
+        text.push_str(&format!("; {} not selected", counts.unselected));
     }
     if counts.dropped > 0 {
         text.push_str(&format!("; {} of dropped collections", counts.dropped));

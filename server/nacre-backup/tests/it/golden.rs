@@ -1,8 +1,8 @@
 //! Archives of every version of the format, which must stay readable for ever.
 
 use nacre_backup::{
-    BackupId, BucketSource, Error, FolderStore, KeySlot, Reader, Record, RecordKind, Repository,
-    Store, Task, TaskOptions, verify,
+    BackupId, BucketSource, Error, FolderStore, KeySlot, Manifest, MemoryStore, MergeRange, Reader,
+    Record, RecordKind, Repository, Store, Task, TaskOptions, VbucketPart, merge, verify,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -114,4 +114,71 @@ fn the_written_format_is_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), None);
     assert_eq!(shown(directory.path(), None), shown(&archive("1"), None));
+}
+
+/// Returns the seqnos of a vBucket in a backup, or up to a moment.
+fn seqnos(repository: &Repository, id: BackupId, vbid: u16, moment: Option<u64>) -> Vec<u64> {
+    let mut reader = Reader::new(repository, id, "travel").unwrap();
+    if let Some(cas) = moment {
+        reader = reader.at(cas).unwrap();
+    }
+    let mut seqnos = Vec::new();
+    reader
+        .for_each(vbid, |_, record| {
+            seqnos.push(record.seqno);
+            Ok::<(), Error>(())
+        })
+        .unwrap();
+    seqnos
+}
+
+/// Another program wrote this archive, from the description of the format: a full backup with all versions, an increment in which a vBucket
+/// was rolled back, and the merge of both.
+#[test]
+fn archives_with_versions_rollbacks_and_merges_are_read() {
+    let folder = Arc::new(FolderStore::new(&archive("1-history")));
+    let repository = Repository::open(Arc::clone(&folder) as Arc<dyn Store>, None).unwrap();
+    let backups = repository.backups().unwrap();
+    let [full, increment, merged] = backups[..] else { panic!("{backups:?}") };
+    for (id, manifests) in [(full, 1), (increment, 2), (merged, 1)] {
+        let verified = verify(&repository, id, true).unwrap();
+        assert_eq!((verified.manifests, verified.findings), (manifests, Vec::new()), "{id}");
+    }
+    assert_eq!(seqnos(&repository, full, 1, None), [1, 2, 3, 4]);
+    for id in [increment, merged] {
+        assert_eq!(seqnos(&repository, id, 0, None), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(seqnos(&repository, id, 1, None), [1, 2, 5], "the others were rolled back");
+    }
+    let second = |number: u64| (1_700_000_000 + number) * 1_000_000_000;
+    let moments = |id| Reader::new(&repository, id, "travel").unwrap().moments().unwrap();
+    assert_eq!(moments(full), Some(0..=second(10)));
+    for id in [increment, merged] {
+        assert_eq!(moments(id), Some(second(2)..=second(20)));
+        assert_eq!(seqnos(&repository, id, 0, Some(second(3))), [1, 2, 3]);
+        assert_eq!(seqnos(&repository, id, 0, Some(second(11))), [1, 2, 3, 4, 5]);
+        assert_eq!(seqnos(&repository, id, 1, Some(second(11))), [1, 2]);
+    }
+    let rolled_back = repository.manifest(increment).unwrap();
+    assert_eq!(rolled_back.0.buckets[0].part(1).unwrap().dropped, Some(4));
+    let known = repository.manifest(merged).unwrap();
+    assert_eq!(known.0.merged, [full, increment]);
+    assert_eq!(known.0.buckets[0].collections[1].max_ttl, 60);
+
+    // This version merges them in the same way.
+    let copy = Arc::new(MemoryStore::default());
+    for name in folder.list("").unwrap() {
+        if !name.contains(&merged.to_string()) {
+            copy.create(&name, &folder.read(&name, 0..u64::MAX).unwrap()).unwrap();
+        }
+    }
+    let copy = Repository::open(copy, None).unwrap();
+    let options = TaskOptions { now_ms: 1_700_000_030_000, random: [1; 16], is_full: false };
+    let range = MergeRange { last: increment, first: None };
+    let again = merge(&copy, range, options, "golden").unwrap();
+    let parts = |manifest: &Manifest| -> Vec<VbucketPart> {
+        let parts = manifest.buckets[0].parts.iter().cloned();
+        parts.map(|part| VbucketPart { runs: Vec::new(), ..part }).collect()
+    };
+    assert_eq!(parts(&again), parts(&known.0));
+    assert_eq!((&again.merged, again.time_ms), (&known.0.merged, known.0.time_ms));
 }

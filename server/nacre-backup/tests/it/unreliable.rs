@@ -1,4 +1,5 @@
-//! A store that fails: before or after a write, in the middle of an object, or for good. Its lists may be outdated.
+//! A store that fails: before or after a write, in the middle of an object, or for good. Its lists may be outdated, and a request may reach
+//! it twice.
 
 use crate::source::SeededRandom;
 use nacre_backup::{MemoryStore, Store, StoreError};
@@ -56,7 +57,7 @@ impl UnreliableStore {
     fn goes_wrong(&self) -> (bool, u64) {
         let mut state = self.state.lock().unwrap();
         state.operation += 1;
-        let outcome = state.chance.below(3);
+        let outcome = state.chance.below(4);
         if state.is_dead {
             return (true, 0);
         }
@@ -77,7 +78,7 @@ impl Store for UnreliableStore {
     fn create(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let (is_wrong, outcome) = self.goes_wrong();
         let kept = match (is_wrong, outcome) {
-            (false, _) | (true, 2) => bytes,
+            (false, _) | (true, 2 | 3) => bytes,
             (true, 1) => &bytes[..bytes.len() / 2],
             (true, _) => return Err(failure()),
         };
@@ -85,7 +86,12 @@ impl Store for UnreliableStore {
         let mut state = self.state.lock().unwrap();
         let operation = state.operation;
         state.created.insert(name.to_owned(), operation);
-        if is_wrong { Err(failure()) } else { Ok(()) }
+        match (is_wrong, outcome) {
+            (false, _) => Ok(()),
+            // The answer was lost and the request was sent again: it finds the object that it has created.
+            (true, 3) => Err(StoreError::Exists(name.to_owned())),
+            (true, _) => Err(failure()),
+        }
     }
 
     fn read(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {

@@ -131,6 +131,15 @@ fn case_15_20_a_bucket_is_restored_to_a_cluster_with_another_number_of_vbuckets(
     };
     let said = restore(&["--dry-run", "--filter", "META().id LIKE 'key-1_' AND n IS NOT MISSING"]);
     assert!(said.contains("would restore 7 documents and 0 tombstones into copy"), "{said}");
+    let said = restore(&["--dry-run", "--include", "shop.inventory", "--filter-keys", "9$"]);
+    assert!(said.contains("would restore 20 documents and 0 tombstones into copy"), "{said}");
+    let said = restore(&["--dry-run", "--exclude", "shop.inventory"]);
+    let expected = "would restore 62 documents and 40 tombstones into copy; 100 not selected; 1 of dropped collections\n";
+    assert_eq!(said, expected);
+    let misspelt = ["restore", &repository, "--include", "shop.inventory,shop.hotel"];
+    let (code, _, errors) = nacre(&server, &misspelt);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no bucket, scope or collection shop.hotel"), "{errors}");
     let said = restore(&["--dry-run"]);
     assert_eq!(
         said,
@@ -381,6 +390,10 @@ fn an_export_with_metadata_is_imported_without_loss() {
         succeed(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
     assert_eq!(said, "142 documents the same, 0 different\n");
 
+    let array: Vec<serde_json::Value> =
+        serde_json::from_str(&export(&["json", "--array", "--collection", "inventory.hotel"]))
+            .unwrap();
+    assert_eq!(array.len(), 80);
     let one = ["--collection", "inventory.hotel", "--include-key", "_id"];
     let said = export(&[&["json"], &one[..]].concat());
     assert_eq!(said.lines().count(), 80);
@@ -436,6 +449,11 @@ fn a_bucket_is_restored_to_any_time_whose_versions_were_kept() {
     }
     let shown = succeed(&server, &["backup", "show", &repository]);
     assert!(shown.contains("can go back to any moment up to 2"), "{shown}");
+    let described = succeed(&server, &["backup", "describe", &repository, "--output", "json"]);
+    let described: serde_json::Value = serde_json::from_str(&described).unwrap();
+    assert_eq!((&described[0]["bucket"], &described[0]["backups"]), (&"shop".into(), &3.into()));
+    let moments = described[0]["moments"].as_array().unwrap();
+    assert!(moments.len() == 1 && moments[0].as_str().unwrap().starts_with("..2"), "{moments:?}");
 
     let time = |cas: u64| jiff::Timestamp::from_nanosecond(cas.into()).unwrap().to_string();
     for turn in 0..from_env("NACRE_BACKUP_MOMENTS", MOMENTS) {
@@ -464,6 +482,17 @@ fn a_bucket_is_restored_to_any_time_whose_versions_were_kept() {
         assert_eq!(server.rest("DELETE", &path, "").unwrap().status, 200);
     }
 
+    // A collection without versions is created as such.
+    let again = ["restore", &repository, "--mapping", "shop=again", "--create-buckets", "--quiet"];
+    succeed(&server, &again);
+    let scopes = server.rest("GET", "/pools/default/buckets/again/scopes", "").unwrap().text();
+    let scopes: serde_json::Value = serde_json::from_str(&scopes).unwrap();
+    let keeps = |name: &str| {
+        let all = scopes["scopes"].as_array().unwrap().iter();
+        let mut all = all.flat_map(|scope| scope["collections"].as_array().unwrap());
+        all.find(|found| found["name"] == name).unwrap()["history"] == true
+    };
+    assert!(keeps("_default") && !keeps("plain"), "{scopes}");
     let (code, _, errors) = create("default");
     assert_eq!(code, Some(1));
     assert!(errors.contains("the bucket default keeps no versions"), "{errors}");

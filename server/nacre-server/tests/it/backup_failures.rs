@@ -3,6 +3,8 @@
 use crate::backup::{collection, command, create_bucket, nacre, open, succeed, until};
 use crate::process::Server;
 use nacre_client::{Key, StoreOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -125,7 +127,11 @@ fn case_18_19_collections_that_were_made_again_get_their_documents_by_name_and_k
     assert_eq!(server.rest("POST", path, "name=again&maxTTL=3600").unwrap().status, 200);
     let begun = unix_s();
     until(PATIENCE, || unix_s() > begun + 2);
-    let said = succeed(&server, &["restore", &repository, "--bucket", "shop", "--quiet"]);
+    let restore = ["restore", &repository, "--bucket", "shop", "--quiet"];
+    let (code, _, errors) = nacre(&server, &[&restore[..], &["--only-same-uid"]].concat());
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("shop.s.again is not the collection of the backup"), "{errors}");
+    let said = succeed(&server, &restore);
     assert!(said.contains("restored 2 documents"), "{said}");
     assert!(said.contains("1 expired"), "{said}");
 
@@ -208,11 +214,10 @@ fn case_11_a_damaged_vbucket_is_named_and_the_others_are_restored_on_request() {
     assert!(said.contains(&restored), "{said}");
 }
 
-/// Every case of the table of failures has a test, whose name begins with its number.
-#[test]
-fn every_case_has_a_test() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut cases = std::collections::BTreeSet::new();
+/// The tests of each case of a failure: their names begin with the numbers of their cases.
+fn tests_of_cases() -> BTreeMap<u8, BTreeSet<String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found: BTreeMap<u8, BTreeSet<String>> = BTreeMap::new();
     for tests in [
         "tests/it",
         "../nacre-backup/src",
@@ -221,11 +226,39 @@ fn every_case_has_a_test() {
     ] {
         for file in std::fs::read_dir(folder.join(tests)).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap_or_default();
-            for name in text.split("fn case_").skip(1) {
-                let numbers = name.split('_').map_while(|part| part.parse::<u8>().ok());
-                cases.extend(numbers);
+            for rest in text.split("fn case_").skip(1) {
+                let is_in_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+                let name: String = rest.chars().take_while(is_in_name).collect();
+                for number in name.split('_').map_while(|part| part.parse::<u8>().ok()) {
+                    found.entry(number).or_default().insert(format!("case_{name}"));
+                }
             }
         }
     }
-    assert_eq!(cases, (1..=24).collect());
+    found
+}
+
+/// The tests that the documentation names for each case.
+fn documented_cases() -> BTreeMap<u8, BTreeSet<String>> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/backups.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, number, .., tests, _] = cells[..] else { continue };
+        let Ok(number) = number.parse::<u8>() else { continue };
+        let names = tests.split('`').filter(|name| name.starts_with("case_"));
+        found.insert(number, names.map(str::to_owned).collect::<BTreeSet<String>>());
+    }
+    found
+}
+
+#[test]
+fn every_case_has_a_test() {
+    let tests = tests_of_cases();
+    assert_eq!(tests.keys().copied().collect::<Vec<u8>>(), (1..=24).collect::<Vec<u8>>());
+    for (number, documented) in documented_cases() {
+        assert_eq!(tests.get(&number), Some(&documented), "case {number}");
+    }
+    assert_eq!(documented_cases().len(), tests.len());
 }

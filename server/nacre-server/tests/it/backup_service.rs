@@ -137,6 +137,19 @@ fn backups_are_taken_merged_examined_and_restored() {
     done(&run(&server, &format!("{active}/restore"), &restore));
     assert_eq!(value(&mut bucket, "k1").unwrap(), "{\"v\":1}");
     assert_eq!(value(&mut bucket, "k2").unwrap(), "{\"v\":1}");
+    // Of it only what is selected, and without the definitions of functions.
+    ["k3", "k4"].into_iter().for_each(|key| set(&mut bucket, key, "{\"v\":9}"));
+    let mut some = restore.clone();
+    for (member, value) in [
+        ("include_data", json!(BUCKET)),
+        ("filter_keys", "^k[35]$".into()),
+        ("disable_eventing", true.into()),
+    ] {
+        some[member] = value;
+    }
+    done(&run(&server, &format!("{active}/restore"), &some));
+    assert_eq!(value(&mut bucket, "k3").unwrap(), "{\"v\":1}");
+    assert_eq!(value(&mut bucket, "k4").unwrap(), "{\"v\":9}");
     let refused = run(
         &server,
         &format!("{active}/restore"),

@@ -98,3 +98,56 @@ fn a_full_bucket_is_named_with_its_quota_and_what_is_in_it() {
     );
     server.kill();
 }
+
+#[test]
+fn rows_go_into_their_collections_and_those_that_cannot_into_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    for (scope, collection) in [("eu", "orders"), ("us", "orders")] {
+        crate::backup::collection(&server, BUCKET, scope, collection);
+    }
+    let node = format!("127.0.0.1:{}", server.port_base);
+    let rows =
+        b"{\"id\":0,\"area\":\"eu\"}\n{\"id\":1,\"area\":\"eu\",\"at\":{\"city\":\"Paris\"}}\n\
+        {\"id\":2,\"area\":\"us\",\"at\":{\"city\":\"Reno\"}}\n{\"id\":3,\"area\":\"eu\"}\n\
+        {\"id\":4,\"area\":\"asia\",\"at\":{\"city\":\"Kobe\"}}\nno JSON\n";
+    let bad = directory.path().join("bad.jsonl").display().to_string();
+    let options = ["--into", "%area%.orders", "--key", "%at.city%_#MONO_INCR[10]#", "--skip", "1"];
+    let more = ["--ignore-fields", "area,none", "-e", &bad];
+    let (code, said, errors) =
+        import((&node, BUCKET), "json", &[&options[..], &more[..]].concat(), rows);
+    assert_eq!(
+        (code, said),
+        (Some(1), format!("imported 2 documents into {BUCKET}\n")),
+        "{errors}"
+    );
+    assert!(errors.contains("3 of 5 rows were not imported"), "{errors}");
+    let mut bucket = crate::backup::open(&server, BUCKET);
+    for (scope, name, expected) in [
+        ("eu", "Paris_11", "{\"id\":1,\"at\":{\"city\":\"Paris\"}}"),
+        ("us", "Reno_12", "{\"id\":2,\"at\":{\"city\":\"Reno\"}}"),
+    ] {
+        let collection = bucket.collection_id(&format!("{scope}.orders")).unwrap();
+        let key = nacre_client::Key { collection, name: name.as_bytes() };
+        let found = bucket.get(key).unwrap().unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.value), expected);
+    }
+    let lines = std::fs::read_to_string(&bad).unwrap();
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let numbers: Vec<&serde_json::Value> = lines.iter().map(|line| &line["row"]).collect();
+    assert_eq!(numbers, [4, 5, 6]);
+    assert_eq!(lines[0]["document"], serde_json::json!({"id": 3, "area": "eu"}));
+    assert!(lines[0]["reason"].to_string().contains("at.city"), "{}", lines[0]);
+    assert!(lines[1]["reason"].to_string().contains("asia.orders"), "{}", lines[1]);
+    assert_eq!(lines[2]["document"], serde_json::Value::Null);
+
+    let table = b"id;name;size\n1;;7\n";
+    let options =
+        ["--key", "table_%id%", "--field-separator", ";", "--omit-empty", "--infer-types"];
+    let (code, _, errors) = import((&node, BUCKET), "csv", &options, table);
+    assert_eq!(code, Some(0), "{errors}");
+    let found = bucket.get(nacre_client::Key::of_default(b"table_1")).unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.value), "{\"id\":1,\"size\":7}");
+    server.kill();
+}

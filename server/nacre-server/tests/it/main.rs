@@ -6,6 +6,7 @@ mod analytics;
 mod api;
 mod backup;
 mod backup_cluster;
+mod backup_definitions;
 mod backup_failures;
 mod backup_service;
 mod backup_store;

@@ -216,6 +216,7 @@ fn deployments(matrix: &mut Matrix, role: &str, text: &str, covers: bool) {
     let deploys = is_in(ADMINISTER_PLUGINS, role);
     matrix.request(role, 0, "POST /plugins", "no package", deploys);
     matrix.request(role, 0, "GET /plugins", "", deploys);
+    matrix.request(role, 0, "GET /plugins/none/1?archive=true", "", deploys);
     matrix.request(role, 0, "POST /deployments/none/pause", "", deploys);
     matrix.request(role, 0, "POST /deployments/none/replay", "", deploys);
     matrix.request(role, 0, "DELETE /deployments/none", "", deploys);
