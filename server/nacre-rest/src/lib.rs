@@ -30,6 +30,7 @@ mod indexes;
 mod libraries;
 mod listeners;
 mod login;
+mod manifest;
 mod metrics;
 mod nodes;
 mod origin;
@@ -789,6 +790,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         metrics::ROUTES,
         nodes::ROUTES,
         outgoing::ROUTES,
+        manifest::ROUTES,
         permissions::ROUTES,
         plugins::ROUTES,
         pool::ROUTES,
