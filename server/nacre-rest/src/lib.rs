@@ -48,6 +48,7 @@ pub mod routes;
 mod security_settings;
 mod settings;
 mod setup;
+mod stats_range;
 mod sync;
 mod user_backup;
 mod users;
@@ -787,10 +788,10 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         groups::ROUTES,
         indexes::ROUTES,
         listeners::ROUTES,
+        manifest::ROUTES,
         metrics::ROUTES,
         nodes::ROUTES,
         outgoing::ROUTES,
-        manifest::ROUTES,
         permissions::ROUTES,
         plugins::ROUTES,
         pool::ROUTES,
@@ -798,6 +799,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         security_settings::ROUTES,
         settings::ROUTES,
         setup::ROUTES,
+        stats_range::ROUTES,
         sync::ROUTES,
         user_backup::ROUTES,
         users::ROUTES,
