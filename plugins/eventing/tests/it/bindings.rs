@@ -377,6 +377,32 @@ fn parameters_and_consistency_reach_the_query() {
 }
 
 #[test]
+fn queries_of_older_versions_have_all_rows_at_once_or_one_after_the_other() {
+    let (told, function) = queried(
+        "const go = (...rest) => { try { log(...new N1qlQuery(...rest).execQuery()) } catch (e) { log(String(e)) } };
+         const all = new N1qlQuery('users').execQuery(); log(Array.isArray(all), all.length);
+         for (const row of new N1qlQuery('users')) { log(row.n); break }
+         go('echo'); go('echo', {namedParams: {$a: 1}, posParams: []});
+         go('echo', {posParams: [1], isPrepared: true, consistency: 'request'});
+         go(7); go('echo', {colour: 1}); go('echo', {namedParams: {a: 1}, posParams: [1]});
+         go('echo', {consistency: 'eventual'}); go('SELEC');",
+    );
+    insta::assert_snapshot!(told, @r#"
+    true 3
+    1
+    ["",false]
+    ["{\"a\":1}",false]
+    ["[1]",true]
+    "TypeError: N1qlQuery needs a statement as a string"
+    "TypeError: N1qlQuery has no option colour"
+    "TypeError: the parameters of N1qlQuery have names or positions, not both"
+    "TypeError: the consistency of N1qlQuery is \"none\" or \"request\""
+    "N1QLError: syntax error - line 1, column 1"
+    "#);
+    assert_eq!(function.open_queries(), 0);
+}
+
+#[test]
 fn query_errors_are_thrown_with_their_code() {
     let (told, function) = queried(
         "try { N1QL('SELEC') } catch (e) { log(e instanceof N1QLError, e.name, e.code, e.message, e.errors) }",
