@@ -41,6 +41,7 @@ mod pool;
 mod preview;
 mod profile;
 mod query;
+mod random_key;
 mod rebalance;
 mod refusal;
 mod registered;
@@ -795,6 +796,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         permissions::ROUTES,
         plugins::ROUTES,
         pool::ROUTES,
+        random_key::ROUTES,
         rebalance::ROUTES,
         security_settings::ROUTES,
         settings::ROUTES,
