@@ -172,6 +172,7 @@ function bucket(binding) {
             if (typeof key !== "string") return undefined;
             return thrown(() => {
                 const found = host("kv.get", place(binding).keyspace, key);
+                if (found === undefined && self.missingThrows) throw new KVError("the document does not exist", "not-found");
                 return found === undefined ? undefined : shown(found[3]);
             });
         },

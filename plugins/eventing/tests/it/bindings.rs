@@ -18,6 +18,18 @@ fn told(code: &str) -> String {
 }
 
 #[test]
+fn a_missing_document_throws_in_the_language_of_older_versions() {
+    let mut config = config(
+        "function OnUpdate(doc, meta) { try { dst.none } catch (e) { log(e instanceof KVError, e.code) } log('none' in dst, dst.here) }",
+    );
+    config["missing_throws"] = true.into();
+    let mut function = Harness::<Program>::new(&config.to_string()).unwrap();
+    function.store("shop.copies", "here", &kv::Content::from(r#"{"n":1}"#));
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    assert_eq!(log(&function), "[INFO] true \"not-found\"\n[INFO] false {\"n\":1}");
+}
+
+#[test]
 fn an_alias_is_a_map_of_documents() {
     insta::assert_snapshot!(told(
         "attempt(() => dst.here); attempt(() => dst.none); attempt(() => dst['new'] = {a: 1}); attempt(() => dst.new.a);
