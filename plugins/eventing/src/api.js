@@ -172,6 +172,7 @@ function bucket(binding) {
             if (typeof key !== "string") return undefined;
             return thrown(() => {
                 const found = host("kv.get", place(binding).keyspace, key);
+                if (found === undefined && self.missingThrows) throw new KVError("the document does not exist", "not-found");
                 return found === undefined ? undefined : shown(found[3]);
             });
         },
@@ -430,7 +431,7 @@ const Rows = rowsOf(host, askQuery);
 
 const CONSISTENCIES = { none: false, request: true };
 
-offer("N1QL", function N1QL(statement, parameters, options) {
+const startQuery = function N1QL(statement, parameters, options) {
     if (typeof statement !== "string") throw new TypeError("N1QL needs a statement as a string");
     const consistency = options?.consistency ?? self.queryConsistency;
     if (!Object.hasOwn(CONSISTENCIES, consistency)) {
@@ -438,7 +439,37 @@ offer("N1QL", function N1QL(statement, parameters, options) {
     }
     const given = parametersOf(parameters);
     return new Rows(askQuery(() => host("query.begin", statement, given, CONSISTENCIES[consistency])));
-});
+};
+offer("N1QL", startQuery);
+
+const OLD_QUERY_OPTIONS = ["namedParams", "posParams", "isPrepared", "consistency"];
+
+/** A query as in Couchbase 6: the statement runs whenever its rows are read. `isPrepared` has no effect. */
+class N1qlQuery {
+    #statement;
+    #parameters;
+    #consistency;
+
+    constructor(statement, options) {
+        if (typeof statement !== "string") throw new TypeError("N1qlQuery needs a statement as a string");
+        const { namedParams, posParams, consistency } = optionsOf(options, OLD_QUERY_OPTIONS, "N1qlQuery");
+        const isNamed = Object.keys(namedParams ?? {}).length > 0;
+        if (isNamed && posParams?.length > 0) {
+            throw new TypeError("the parameters of N1qlQuery have names or positions, not both");
+        }
+        this.#statement = statement;
+        this.#parameters = isNamed ? namedParams : posParams;
+        this.#consistency = consistency;
+    }
+
+    /** Returns all rows. */
+    execQuery() { return [...this]; }
+
+    [Symbol.iterator]() {
+        return startQuery(this.#statement, this.#parameters, { consistency: this.#consistency });
+    }
+}
+offer("N1qlQuery", N1qlQuery);
 
 // ---- Everything else
 

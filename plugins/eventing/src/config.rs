@@ -49,6 +49,9 @@ pub struct Config {
     /// Default consistency of queries: `none` or `request`.
     #[serde(default)]
     pub query_consistency: Consistency,
+    /// True if an alias throws for a missing document, as before Couchbase 6.5.
+    #[serde(default)]
+    pub missing_throws: bool,
     /// Distinguishes this deployment or resumption from the next.
     #[serde(default)]
     pub launch: Launch,
@@ -153,6 +156,7 @@ impl Config {
             "constants": self.constants,
             "timerContextBytes": self.timer_context_bytes,
             "queryConsistency": self.query_consistency,
+            "missingThrows": self.missing_throws,
         })
         .to_string()
     }

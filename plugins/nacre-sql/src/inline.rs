@@ -104,6 +104,41 @@ pub fn statements(code: &str) -> Vec<Statement> {
     found
 }
 
+/// Words of JavaScript code outside of its texts and comments, except members of objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words<'a> {
+    /// All words.
+    pub used: BTreeSet<&'a str>,
+    /// Words that the code declares, or that it assigns a value to.
+    pub replaced: BTreeSet<&'a str>,
+}
+
+/// Returns the words of the code.
+pub fn words(code: &str) -> Words<'_> {
+    let mut words = Words::default();
+    let mut scanner = Scanner::new(code);
+    while let Some(word) = scanner.next_word() {
+        if is_member(code, &word) {
+            continue;
+        }
+        let text = &code[word.clone()];
+        let (before, behind) = (&code[..word.start], code[word.end..].trim_start());
+        let is_assigned =
+            behind.starts_with('=') && !behind.starts_with("==") && !behind.starts_with("=>");
+        words.used.insert(text);
+        if is_assigned || BEFORE_NAME.contains(&word_before(before)) {
+            words.replaced.insert(text);
+        }
+    }
+    words
+}
+
+/// Returns the word at the end of the code, without the `*` of a generator.
+fn word_before(code: &str) -> &str {
+    let declaring = code.trim_end().trim_end_matches('*').trim_end();
+    declaring.rsplit(|c| !is_word(c) && c != '$').next().unwrap_or_default()
+}
+
 /// Returns the end of the statement that begins with `word`, and its tokens or the error.
 fn read_statement(code: &str, word: &Range<usize>) -> (usize, Result<Vec<Spanned>, String>) {
     match lex_statement(&code[word.start..]) {
@@ -171,11 +206,8 @@ fn names(code: &str) -> BTreeSet<&str> {
 /// Returns true if a word between these two texts can only be a name, as in `let x`, `f(a, x)`, `{ x, y }` and `x => 1`.
 fn is_name(before: &str, behind: &str) -> bool {
     let (before, behind) = (before.trim_end(), behind.trim_start());
-    // function* x()
-    let declaring = before.trim_end_matches('*').trim_end();
-    let word = declaring.rsplit(|c| !is_word(c) && c != '$').next().unwrap_or_default();
     let is_listed = before.ends_with(|c| ",([{:".contains(c)) || before.ends_with("...");
-    BEFORE_NAME.contains(&word)
+    BEFORE_NAME.contains(&word_before(before))
         || behind.starts_with("=>")
         || is_listed && behind.starts_with(|c| ",)]}=;".contains(c))
 }
@@ -410,6 +442,19 @@ mod tests {
         ] {
             assert_eq!(as_calls(code).0, code);
         }
+    }
+
+    #[test]
+    fn words_of_code_are_told_from_texts_and_members() {
+        let code = "// old()\nconst log = (x) => x.curl; function* crc64() {} couchbase = `new`; a == b; f(c => 'd');";
+        let Words { used, replaced } = words(code);
+        assert!(
+            ["log", "crc64", "couchbase", "a", "b", "f", "c", "x"]
+                .iter()
+                .all(|word| used.contains(word))
+        );
+        assert!(["old", "curl", "new", "d"].iter().all(|word| !used.contains(word)));
+        assert_eq!(Vec::from_iter(replaced), ["couchbase", "crc64", "log"]);
     }
 
     #[test]

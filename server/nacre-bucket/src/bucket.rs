@@ -24,7 +24,7 @@ use nacre_cluster::{
     HistoryRetention, Manifest,
 };
 use nacre_store::{Error, Store};
-use nacre_types::{Cas, CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid, Vbids};
+use nacre_types::{Cas, CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid, Vbids};
 use nacre_vbucket::{
     CollectionCounts, Command, Completion, Cost, Refusal, Reply, Resolution, Vbucket,
 };
@@ -326,6 +326,30 @@ impl Bucket {
     /// Locks a vBucket whose local copy is active.
     pub fn active(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
+    }
+
+    /// Returns a random document of a collection that this node serves and whose value is in memory. The search begins
+    /// at a vBucket that `chance` determines, so the choice is uniform within a vBucket but not across vBuckets.
+    pub fn random_document(
+        &self,
+        collection: CollectionId,
+        now_s: u32,
+        chance: u64,
+    ) -> Option<Document> {
+        let count = self.vbucket_count();
+        let begin = (chance % u64::from(count)) as u16;
+        for vbid in (begin..count).chain(0..begin) {
+            let Some(vbucket) = self.served(Vbid(vbid)) else { continue };
+            let readable = || {
+                let living = vbucket.living(collection);
+                living.filter(|document| document.is_resident() && !document.is_expired(now_s))
+            };
+            let found = readable().count();
+            if found > 0 {
+                return readable().nth((chance >> 16) as usize % found).cloned();
+            }
+        }
+        None
     }
 
     /// Returns the last seqno of a vBucket whose local copy is active.

@@ -9,10 +9,13 @@
 //! A node measures itself each ten seconds, and each second while somebody watches. However many browsers watch a node, it asks each
 //! other node once a second.
 //!
+//! [`range`] answers questions of monitoring tools from the same measurements.
+//!
 //! *Invariants:* nothing here is on the path of a request of a client; a node that does not answer is named in the frame, and what it
 //! measured is left out rather than repeated.
 
 mod assets;
+pub mod range;
 mod readings;
 mod rings;
 mod sampler;

@@ -57,6 +57,15 @@ fn launch_timeout(definition: &FunctionDefinition) -> Duration {
     own.unwrap_or(Duration::MAX).min(timeout(definition))
 }
 
+/// Returns true if aliases throw for missing documents, as in versions of Couchbase before 6.5. The setting
+/// `language_compatibility` names the version.
+fn missing_throws(definition: &FunctionDefinition) -> bool {
+    let settings: Value = serde_json::from_str(&definition.settings).unwrap_or_default();
+    let version = settings["language_compatibility"].as_str().unwrap_or_default();
+    let parts: Option<Vec<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
+    parts.is_some_and(|parts| parts[..] < [6, 5][..])
+}
+
 /// Returns true if this node is the one that calls `OnDeploy`.
 pub(super) fn leads(bucket: &Bucket, me: NodeId) -> bool {
     bucket.chains.first().is_some_and(|chain| chain.active() == Some(me))
@@ -311,6 +320,9 @@ fn config(
         "launch_timeout_ms": launch_timeout(definition).as_millis() as u64,
         "query_consistency": if definition.fresh_queries { "request" } else { "none" },
     });
+    if missing_throws(definition) {
+        config["missing_throws"] = true.into();
+    }
     if launch.get("number").is_some() {
         config["launch"] = launch;
     }

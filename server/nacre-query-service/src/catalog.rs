@@ -43,7 +43,7 @@ pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
         "applicable_roles" => Some(of_roles(requester)),
         "bucket_info" => Some(of_buckets(requester, |bucket| vec![info_of_bucket(bucket)])),
         "vitals" => Some(of_vitals(requester)),
-        // No data is kept for these catalogs.
+        // No statement leaves a task behind. The query component answers for the history of requests.
         "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
         "#node" => Some(of_this_node(requester)),
         "nodes" => Some(rows(requester.node.cluster().nodes.values().map(of_node))),

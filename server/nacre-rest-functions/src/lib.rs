@@ -12,12 +12,14 @@
 //! POST              /api/v1/import
 //! GET, POST         /api/v1/config
 //! GET               /getAppLog, /getExecutionStats, /getFailureStats, /getLatencyStats, /resetStatsCounters   ?name=
+//! GET               /getInsight, /getAnnotations, /getUserInfo, /_prometheusMetrics
 //! ```
 //!
 //! `?bucket=&scope=` names the scope of a function.
 
 mod error;
 mod form;
+mod inspection;
 mod neighbours;
 mod query_writes;
 mod stats;
@@ -51,7 +53,7 @@ const ADMINISTER: Access = Access::Cluster(Privilege::AdministerEventing);
 
 /// Returns the routes for functions.
 pub fn table() -> Table<Handler> {
-    Table::new([ROUTES, neighbours::ROUTES])
+    Table::new([ROUTES, inspection::ROUTES, neighbours::ROUTES])
 }
 
 /// The required privilege depends on the scope of a function, which the query string or the body names.

@@ -30,6 +30,7 @@ mod indexes;
 mod libraries;
 mod listeners;
 mod login;
+mod manifest;
 mod metrics;
 mod nodes;
 mod origin;
@@ -40,6 +41,7 @@ mod pool;
 mod preview;
 mod profile;
 mod query;
+mod random_key;
 mod rebalance;
 mod refusal;
 mod registered;
@@ -47,6 +49,7 @@ pub mod routes;
 mod security_settings;
 mod settings;
 mod setup;
+mod stats_range;
 mod sync;
 mod user_backup;
 mod users;
@@ -786,16 +789,19 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         groups::ROUTES,
         indexes::ROUTES,
         listeners::ROUTES,
+        manifest::ROUTES,
         metrics::ROUTES,
         nodes::ROUTES,
         outgoing::ROUTES,
         permissions::ROUTES,
         plugins::ROUTES,
         pool::ROUTES,
+        random_key::ROUTES,
         rebalance::ROUTES,
         security_settings::ROUTES,
         settings::ROUTES,
         setup::ROUTES,
+        stats_range::ROUTES,
         sync::ROUTES,
         user_backup::ROUTES,
         users::ROUTES,

@@ -7,6 +7,7 @@ use super::compaction_settings;
 use super::nodes::{self, Form};
 use super::rebalance;
 use super::routes::{ADMINISTER, Route, get, post};
+use super::settings::ALERTS_TOKEN;
 use nacre_cluster::{Change, Cluster, ClusterChange, ServiceQuotas, SettingsChange};
 use nacre_http::Access;
 use nacre_links::platform::{Disk, memory_bytes};
@@ -121,7 +122,7 @@ pub(super) fn describe_with(call: &Call, usage: &BTreeMap<String, Usage>) -> Val
         "clusterEncryptionLevel": "all",
         "storageTotals": storage_totals(call, &cluster, usage),
         "alerts": [],
-        "alertsSilenceURL": "/controller/resetAlerts",
+        "alertsSilenceURL": format!("/controller/resetAlerts?token={ALERTS_TOKEN}"),
         "minReplicasCount": 0,
         "maxBucketCount": 100,
         "maxScopeCount": 1200,

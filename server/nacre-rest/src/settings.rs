@@ -15,6 +15,9 @@ const REBALANCE: &str = "/settings/rebalance";
 const INTERNAL: &str = "/internalSettings";
 const STATS: &str = "/settings/stats";
 const QUERY: &str = "/settings/querySettings";
+/// Version of the list of alerts, which clients send back when they have shown the list. The server raises no alerts, so
+/// that the version never changes.
+pub(super) const ALERTS_TOKEN: &str = "0";
 /// Couchbase has two names for this setting.
 const CURL: [&str; 2] =
     ["/settings/querySettings/curlWhitelist", "/settings/querySettings/curlAllowlist"];
@@ -38,6 +41,9 @@ pub(super) const ROUTES: &[Route] = &[
     post("/settings/alerts", ADMINISTER, |call| ready(confirm(&call, &alerts(), NO_MAIL))),
     post("/settings/alerts/testEmail", ADMINISTER, |_| {
         ready(Err(json_reply(StatusCode::BAD_REQUEST, &json!({"error": NO_MAIL}))))
+    }),
+    post("/controller/resetAlerts", ADMINISTER, |call| {
+        ready(Ok(ok(&json!(call.parameter("token").as_deref() == Some(ALERTS_TOKEN)))))
     }),
     get("/settings/ldap", USERS, |_| ready(Ok(ok(&ldap())))),
     post("/settings/ldap", USERS, |call| ready(confirm(&call, &ldap(), NO_DIRECTORY))),

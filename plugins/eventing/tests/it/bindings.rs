@@ -18,6 +18,18 @@ fn told(code: &str) -> String {
 }
 
 #[test]
+fn a_missing_document_throws_in_the_language_of_older_versions() {
+    let mut config = config(
+        "function OnUpdate(doc, meta) { try { dst.none } catch (e) { log(e instanceof KVError, e.code) } log('none' in dst, dst.here) }",
+    );
+    config["missing_throws"] = true.into();
+    let mut function = Harness::<Program>::new(&config.to_string()).unwrap();
+    function.store("shop.copies", "here", &kv::Content::from(r#"{"n":1}"#));
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    assert_eq!(log(&function), "[INFO] true \"not-found\"\n[INFO] false {\"n\":1}");
+}
+
+#[test]
 fn an_alias_is_a_map_of_documents() {
     insta::assert_snapshot!(told(
         "attempt(() => dst.here); attempt(() => dst.none); attempt(() => dst['new'] = {a: 1}); attempt(() => dst.new.a);
@@ -374,6 +386,32 @@ fn parameters_and_consistency_reach_the_query() {
     "TypeError: the consistency of N1QL is \"none\" or \"request\""
     "TypeError: N1QL needs a statement as a string"
     "#);
+}
+
+#[test]
+fn queries_of_older_versions_have_all_rows_at_once_or_one_after_the_other() {
+    let (told, function) = queried(
+        "const go = (...rest) => { try { log(...new N1qlQuery(...rest).execQuery()) } catch (e) { log(String(e)) } };
+         const all = new N1qlQuery('users').execQuery(); log(Array.isArray(all), all.length);
+         for (const row of new N1qlQuery('users')) { log(row.n); break }
+         go('echo'); go('echo', {namedParams: {$a: 1}, posParams: []});
+         go('echo', {posParams: [1], isPrepared: true, consistency: 'request'});
+         go(7); go('echo', {colour: 1}); go('echo', {namedParams: {a: 1}, posParams: [1]});
+         go('echo', {consistency: 'eventual'}); go('SELEC');",
+    );
+    insta::assert_snapshot!(told, @r#"
+    true 3
+    1
+    ["",false]
+    ["{\"a\":1}",false]
+    ["[1]",true]
+    "TypeError: N1qlQuery needs a statement as a string"
+    "TypeError: N1qlQuery has no option colour"
+    "TypeError: the parameters of N1qlQuery have names or positions, not both"
+    "TypeError: the consistency of N1qlQuery is \"none\" or \"request\""
+    "N1QLError: syntax error - line 1, column 1"
+    "#);
+    assert_eq!(function.open_queries(), 0);
 }
 
 #[test]

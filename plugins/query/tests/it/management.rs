@@ -282,8 +282,12 @@ fn slow_requests_are_listed_after_they_end() {
         rows(&world, kept),
         r#"[{"statement":"SELECT RAW 2","elapsedTime":"1000ms","resultCount":1,"errorCount":0},{"statement":"SELEC","elapsedTime":"5000ms","resultCount":0,"errorCount":1}]"#
     );
+    let history = kept.replace("completed_requests", "completed_requests_history");
+    assert_eq!(rows(&world, &history), rows(&world, kept));
+    let refused = world.query("DELETE FROM system:completed_requests_history").unwrap_err();
+    assert_eq!(refused.code, 11003);
     world.query("DELETE FROM system:completed_requests").unwrap();
-    assert_eq!(rows(&world, kept), "[]");
+    assert_eq!((rows(&world, kept), rows(&world, &history)), ("[]".into(), "[]".into()));
 }
 
 #[test]

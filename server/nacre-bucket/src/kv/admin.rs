@@ -441,8 +441,7 @@ fn all_seqnos(
     Ok(Outcome::Answered)
 }
 
-/// Answers with a random document of the collection whose value is in memory. The search begins at a random vBucket, so
-/// the choice is uniform within a vBucket but not across vBuckets.
+/// Answers with a random document of the collection.
 fn random_key(
     session: &mut Session,
     collection: u32,
@@ -457,29 +456,13 @@ fn random_key(
     if !session.may(selected, collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
-    let now = session.env.now().unix_s();
-    let (count, chance) = (bucket.vbucket_count(), session.env.random());
-    let begin = (chance % u64::from(count)) as u16;
-    for vbid in (begin..count).chain(0..begin) {
-        let Some(vbucket) = bucket.served(Vbid(vbid)) else { continue };
-        let readable = || {
-            let living = vbucket.living(collection);
-            living.filter(|document| document.is_resident() && !document.is_expired(now))
-        };
-        let found = readable().count();
-        if found == 0 {
-            continue;
-        }
-        let document = readable().nth((chance >> 16) as usize % found).cloned();
-        drop(vbucket);
-        let Some(document) = document else { continue };
-        let features = session.features;
-        let prefixed = features.has(Feature::Collections);
-        let key = if prefixed { document.key() } else { document.name() };
-        send_document(&bucket, features, &document, document.meta.cas, key, answer);
-        return Ok(Outcome::Answered);
-    }
-    Err(Status::KeyNotFound)
+    let (now_s, chance) = (session.env.now().unix_s(), session.env.random());
+    let document = bucket.random_document(collection, now_s, chance).ok_or(Status::KeyNotFound)?;
+    let features = session.features;
+    let prefixed = features.has(Feature::Collections);
+    let key = if prefixed { document.key() } else { document.name() };
+    send_document(&bucket, features, &document, document.meta.cas, key, answer);
+    Ok(Outcome::Answered)
 }
 
 /// Answers with keys of a vBucket in order, starting at a given key; each key follows its length.

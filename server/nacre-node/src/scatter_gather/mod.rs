@@ -302,6 +302,21 @@ impl Node {
         asked.into_iter().filter_map(|reply| reply.wait().ok()?.ok())
     }
 
+    /// Returns the nodes among `asked` that do not confirm within `left` that they have applied every change of the
+    /// agreed state that this node has applied. Blocks.
+    pub fn behind(&self, asked: &[NodeId], left: Duration) -> Vec<NodeId> {
+        // A node answers a message only after it has applied the revision of the sender.
+        let message = NodeMessage::Settled;
+        let replies: Vec<_> = asked.iter().map(|id| (*id, self.ask(*id, &message, left))).collect();
+        let mut behind = Vec::new();
+        for (id, reply) in replies {
+            if !matches!(reply.wait(), Ok(Ok(_))) {
+                behind.push(id);
+            }
+        }
+        behind
+    }
+
     /// Sends a message to another node.
     pub fn ask<M: PeerMessage>(&self, to: NodeId, message: &M, left: Duration) -> PendingReply<M> {
         let (sender, receiver) = bounded(1);
