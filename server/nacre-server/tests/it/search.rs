@@ -630,6 +630,17 @@ fn statements_search_with_an_index_and_without_one() {
     let best =
         "SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'wine') ORDER BY SEARCH_SCORE() DESC LIMIT 1";
     assert_eq!(rows(best), json!([3]));
+    // Of two indexes that can answer, the statement chooses one.
+    succeed(base, "PUT", "/api/index/j", &index_of(BUCKET));
+    for (hint, index) in
+        [("", "i"), ("USE INDEX (j USING FTS)", "j"), ("USE INDEX (k USING FTS)", "i")]
+    {
+        let text = format!("SELECT RAW x.n FROM $ x {hint} WHERE SEARCH(x.t, 'wine') ORDER BY x.n");
+        assert_eq!(rows(&text), json!([1, 2, 3]), "{text}");
+        let explained = rows(&format!("EXPLAIN {text}")).to_string();
+        assert!(explained.contains(&format!("\"index\":\"{index}\"")), "{explained}");
+    }
+    succeed(base, "DELETE", "/api/index/j", &Value::Null);
     assert_eq!(rows("DELETE FROM $ x WHERE SEARCH(x.t, 'beer') RETURNING RAW x.n"), json!([4]));
     assert_eq!(rows("SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'beer')"), json!([]));
     // Without the right to search, a user has no index; without the right to query, nothing.
