@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::geo;
 use crate::index::{ALL, COLLECTION, END, Numbers, Segment};
 use crate::query::{Fuzziness, Leaf, Query, Range, Relation};
-use nacre_text::Token;
+use nacre_text::{DateParser, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tantivy::DocSet;
@@ -311,14 +311,19 @@ impl<'a> Planner<'a> {
         Ok(mapping.registry.analyzer(name)?.analyze(text))
     }
 
-    /// Returns the ends of a date range, both included.
-    fn dates(&self, path: &str, range: &Range<String>, parser: Option<&str>) -> Result<(i64, i64)> {
+    /// Returns the ends of a date range, both included. Without a parser, they are written like dates of the field or in a usual format.
+    fn dates(&self, path: &str, range: &Range<String>, named: Option<&str>) -> Result<(i64, i64)> {
         let mapping = &self.definition.mapping;
         let parser =
-            mapping.registry.date_parser(parser.unwrap_or_else(|| mapping.date_parser_of(path)))?;
+            mapping.registry.date_parser(named.unwrap_or_else(|| mapping.date_parser_of(path)))?;
+        let other = named.is_none().then(DateParser::optional);
+        let read = |text: &str| {
+            let other = || other.as_ref().and_then(|other| other.parse(text));
+            parser.parse(text).or_else(other)
+        };
         let parse = |bound: &Option<String>, end: &str| match bound {
             None => Ok(None),
-            Some(text) => match parser.parse(text) {
+            Some(text) => match read(text) {
                 Some(nanos) => Ok(Some(nanos)),
                 None => Err(Error::request(format!(
                     "invalid {end}: unable to parse datetime with any of the layouts: {text}"
