@@ -1,12 +1,16 @@
 //! Search from outside: endpoints in the words that clients look for, rights, restarts, and several nodes.
 
 use crate::cluster::Node;
-use crate::copies::{is_rebalancing, rebalance};
+use crate::copies::{AMBIGUOUS, OP_SET, SmartClient, WRITE_IN_PROGRESS, is_rebalancing, rebalance};
 use crate::process::{BUCKET, PASSWORD, Server, USER, from_env};
-use crate::spread::{self, nodes_with_bucket, rows};
+use crate::spread::{self, SetAtLast, nodes_with_bucket, rows};
 use nacre_conformance::http;
 use nacre_types::Vbid;
 use serde_json::{Value, json};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Port of the service relative to the others.
@@ -469,6 +473,121 @@ fn each_node_answers_for_all_of_them_while_copies_move_and_nodes_end() {
     });
     check(&nodes[..1]);
     check(&nodes[2..]);
+}
+
+/// What a client has written so far.
+#[derive(Default)]
+struct Written {
+    /// The newest seqno of each vBucket.
+    seqnos: BTreeMap<u16, u64>,
+    /// Number of acknowledged documents.
+    count: u64,
+}
+
+/// Writes documents, each acknowledged by a majority of the copies, until a flag is set. `begun` counts those that may exist.
+fn write_until(
+    is_over: &AtomicBool,
+    client: &mut SmartClient,
+    written: &Mutex<Written>,
+    begun: &AtomicU64,
+) {
+    while !is_over.load(Ordering::Relaxed) {
+        let key = format!("load{}", begun.fetch_add(1, Ordering::Relaxed));
+        let seqno = loop {
+            let reply = client.reply(key.as_bytes(), OP_SET, 1, br#"{"t":"pearl"}"#);
+            if reply.status == 0 {
+                break u64::from_be_bytes(reply.extras[8..16].try_into().unwrap());
+            }
+            // The document may exist or not: the same is written again.
+            let is_open = matches!(reply.status, AMBIGUOUS | WRITE_IN_PROGRESS);
+            assert!(is_open, "a write was answered with {:#x}", reply.status);
+        };
+        let mut written = written.lock().unwrap();
+        written.seqnos.insert(Vbid::of(key.as_bytes(), 1024).0, seqno);
+        written.count += 1;
+    }
+}
+
+/// Searches for all documents that were acknowledged before. Returns false if the node refuses, because another that may have some of
+/// them does not answer.
+fn is_complete(
+    port_base: u16,
+    written: &Mutex<Written>,
+    begun: &AtomicU64,
+    timeout_ms: u64,
+) -> bool {
+    let (count, vector) = {
+        let written = written.lock().unwrap();
+        let seqnos = written.seqnos.iter();
+        let vector: Value =
+            seqnos.map(|(vbid, seqno)| (format!("{vbid}/77"), json!(seqno))).collect();
+        (written.count, vector)
+    };
+    let consistency = json!({"level": "at_plus", "vectors": {"i": vector}});
+    let ctl = json!({"timeout": timeout_ms, "consistency": consistency});
+    let body = json!({"query": {"match": "pearl", "field": "t"}, "size": 0, "ctl": ctl});
+    let (status, answer) = ask(port_base, "POST", "/api/index/i/query", &body);
+    if status != 200 {
+        assert!(status == 412 || status >= 500, "{status}: {answer}");
+        return false;
+    }
+    assert_eq!(answer["status"]["failed"], 0, "no part is missing: {answer}");
+    let total = answer["total_hits"].as_u64().unwrap();
+    let most = begun.load(Ordering::Relaxed);
+    assert!((count..=most).contains(&total), "{count} acknowledged, {most} begun, {total} found");
+    true
+}
+
+#[test]
+fn queries_at_plus_are_complete_under_load_while_copies_move_and_a_node_ends() {
+    // A client writes throughout. Each query names the seqnos that were acknowledged before, and finds all of their documents, each
+    // once.
+    let mut nodes = [Node::start(), Node::start(), Node::start()];
+    assert_eq!(nodes[0].add(&nodes[1]).0, 200);
+    let form = format!("name={}&ramQuotaMB=100&replicaNumber=2", spread::BUCKET);
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    succeed(nodes[0].port_base, "PUT", "/api/index/i", &index_of(spread::BUCKET));
+    let ports = [0, 1, 2].map(|at: usize| nodes[at].port_base);
+    let mut client = SmartClient::new(&nodes, spread::BUCKET);
+    let (written, begun) = (Mutex::new(Written::default()), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let complete = |ports: &[u16], timeout_ms: u64| {
+        let ask = |port_base: &&u16| is_complete(**port_base, &written, &begun, timeout_ms);
+        ports.iter().filter(ask).count()
+    };
+    std::thread::scope(|scope| {
+        let _over = SetAtLast(&is_over);
+        scope.spawn(|| write_until(&is_over, &mut client, &written, &begun));
+        assert_eq!(nodes[0].add(&nodes[2]).0, 200);
+        rebalance(&nodes, &[]);
+        let mut rounds = 0;
+        while rounds < 5 || is_rebalancing(&nodes[0]) {
+            assert_eq!(complete(&ports[..2], 60_000), 2);
+            rounds += 1;
+        }
+        assert_eq!(complete(&ports, 60_000), 3);
+        nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+        nodes[1].kill();
+        let (left, refused) = ([ports[0], ports[2]], Cell::new(0));
+        nodes[0].wait_until("the failover", |node| {
+            refused.set(refused.get() + left.len() - complete(&left, 5_000));
+            node.json("/pools/default")["nodes"][1]["clusterMembership"] == "inactiveFailed"
+        });
+        // The other copies of its vBuckets are indexed from their history.
+        crate::process::until(|| (complete(&left, 5_000) == 2).then_some(()));
+        let count = || written.lock().unwrap().count;
+        let before = count();
+        crate::process::until(|| {
+            (complete(&left, 5_000) == 2 && count() > before + 100).then_some(())
+        });
+        eprintln!(
+            "{rounds} rounds while copies moved; {} queries refused before the failover; {} documents",
+            refused.get(),
+            count()
+        );
+    });
 }
 
 #[test]
