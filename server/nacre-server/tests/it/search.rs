@@ -689,6 +689,47 @@ fn statement(login: (&str, &str), port_base: u16, statement: &str) -> Result<Val
 }
 
 #[test]
+fn words_of_a_collection_are_found_in_place_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    let scope = format!("/pools/default/buckets/{BUCKET}/scopes");
+    assert_eq!(server.rest("POST", &scope, "name=s").unwrap().status, 200);
+    for collection in ["texts", "words"] {
+        let path = format!("{scope}/s/collections");
+        let form = format!("name={collection}");
+        assert_eq!(server.rest("POST", &path, &form).unwrap().status, 200);
+    }
+    let run = |text: &str| statement((USER, PASSWORD), base, &text.replace('$', BUCKET)).unwrap();
+    run("INSERT INTO $.s.texts VALUES ('a', {'t': 'fast car'}), ('b', {'t': 'auto'})");
+    run("INSERT INTO $.s.words VALUES ('1', {'synonyms': ['car', 'auto']})");
+    let index = format!("/api/bucket/{BUCKET}/scope/s/index/i");
+    let of = |collection: &str| {
+        let source = json!({"collection": collection, "analyzer": "standard"});
+        let mapping = json!({
+            "default_mapping": {"enabled": false},
+            "types": {"s.texts": {}},
+            "analysis": {"synonym_sources": {"en": source}},
+            "default_synonym_source": "en",
+        });
+        let mode = json!({"mode": "scope.collection.type_field"});
+        let mut body = index_of(BUCKET);
+        body["params"] = json!({"doc_config": mode, "mapping": mapping});
+        body
+    };
+    let text = refused(base, "PUT", &index, &of("none"));
+    assert!(text.contains("collection: 'none' doesn't belong to scope: 's'"), "{text}");
+    succeed(base, "PUT", &index, &of("words"));
+    let found = |word: &str| found(base, &index, &json!({"match": word, "field": "t"})).0;
+    assert_eq!(found("car"), ["a", "b"]);
+    assert_eq!(found("auto"), ["a", "b"]);
+    let count = succeed(base, "GET", &format!("{index}/count"), &Value::Null);
+    assert_eq!(count["count"], 2, "the words are no documents of the index");
+    run("DELETE FROM $.s.words USE KEYS '1'");
+    assert_eq!(found("car"), ["a"]);
+}
+
+#[test]
 fn statements_search_with_an_index_and_without_one() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
