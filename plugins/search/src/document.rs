@@ -214,12 +214,17 @@ impl<'a> Walk<'a> {
                         doc_values: field.doc_values,
                     });
                 }
-                // An array of points is not a point itself.
-                None if value.is_array() => {}
+                None if self.is_part_of_points(field, value) => {}
                 None => self.mapped.skipped += 1,
             }
         }
         Ok(())
+    }
+
+    /// Returns true if a value is no value of the field because it is an array of points, or a number in a point.
+    fn is_part_of_points(&self, field: &FieldMapping, value: &Value) -> bool {
+        field.kind == FieldKind::GeoPoint
+            && (value.is_array() || value.is_number() && !self.positions.is_empty())
     }
 
     fn value(&self, field: &FieldMapping, value: &Value) -> Result<Option<FieldValue>> {

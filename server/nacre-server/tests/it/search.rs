@@ -192,6 +192,54 @@ fn an_index_is_made_asked_changed_and_deleted() {
 }
 
 #[test]
+fn controls_are_part_of_the_definition_and_statistics_say_what_is_indexed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    write(&server, &[("a", r#"{"t":"wine"}"#)]);
+    let index = "/api/index/i";
+    let made = succeed(base, "PUT", index, &index_of(BUCKET));
+    let uuid = made["uuid"].as_str().unwrap();
+    succeed(base, "GET", &format!("{index}?indexUUID={uuid}"), &Value::Null);
+    let text = refused(base, "GET", &format!("{index}?indexUUID=00"), &Value::Null);
+    assert!(text.contains("wrong index UUID"), "{text}");
+    let control = |operation: &str| {
+        succeed(base, "POST", &format!("{index}/{operation}"), &Value::Null);
+        succeed(base, "GET", index, &Value::Null)["indexDef"].clone()
+    };
+    let frozen = control("planFreezeControl/freeze");
+    assert_eq!(frozen["planParams"]["planFrozen"], true);
+    assert_ne!(frozen["uuid"], made["uuid"], "each control is a version");
+    let mut parted = index_of(BUCKET);
+    parted["uuid"] = "*".into();
+    parted["planParams"] = json!({"indexPartitions": 2});
+    let text = refused(base, "PUT", index, &parted);
+    let words = "cannot update partition or replica count for a planFrozen index";
+    assert!(text.contains(words), "{text}");
+    assert_eq!(control("planFreezeControl/unfreeze")["planParams"]["planFrozen"], Value::Null);
+    succeed(base, "PUT", index, &parted);
+    for (operation, read, write) in
+        [("ingestControl/pause", true, false), ("queryControl/disallow", false, false)]
+    {
+        let of_node = control(operation)["planParams"]["nodePlanParams"][""][""].clone();
+        assert_eq!(of_node, json!({"canRead": read, "canWrite": write}), "{operation}");
+    }
+    control("ingestControl/resume");
+    let allowed = control("queryControl/allow");
+    assert_eq!(allowed["planParams"], json!({"indexPartitions": 2}));
+    assert_eq!(found(base, index, &json!({"match": "wine"})).1, 1);
+    let progress = succeed(base, "GET", "/api/stats/index/i/progress", &Value::Null);
+    let reached = (&progress["doc_count"], &progress["num_mutations_to_index"]);
+    assert_eq!(reached, (&json!(1), &json!(0)), "{progress}");
+    assert_eq!(progress["ingest_status"], "ready");
+    let stats = ask(base, "GET", "/api/nsstats", &Value::Null).1;
+    assert_eq!(stats[format!("{BUCKET}:i:doc_count")], 1, "{stats}");
+    assert!(stats["total_queries"].as_u64().unwrap() > 0, "{stats}");
+    let options = succeed(base, "GET", "/api/conciseOptions", &Value::Null);
+    assert_eq!(options["bleveMaxResultWindow"], "10000");
+}
+
+#[test]
 fn definitions_that_cannot_be_carried_out_are_refused_in_known_words() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
