@@ -1,13 +1,14 @@
-"""Indexes and searches texts, in SQLite with FTS5 or in PostgreSQL with a column of type tsvector.
+"""Indexes and searches texts, in SQLite with FTS5, in PostgreSQL with a column of type tsvector, or with tantivy itself.
 
-    python3 texts.py sqlite|postgres TARGET DOCUMENTS QUERIES
+    python3 texts.py sqlite|postgres|tantivy TARGET DOCUMENTS QUERIES
 
-TARGET is a file for SQLite and a connection string for PostgreSQL. DOCUMENTS has a JSON document per line, QUERIES is an object:
+TARGET is a file for SQLite, a connection string for PostgreSQL, and an empty folder for tantivy. DOCUMENTS has a JSON document per line, QUERIES is an object:
 lists of lists of words by kind of query. Prints a JSON object: ``index_cpu_s``, ``bytes``, and ``cpu_us`` of a query by kind. A
 query returns the ten best documents, without their count.
 """
 
 import json
+import pathlib
 import sqlite3
 import sys
 import time
@@ -101,10 +102,65 @@ class Postgres:
         return self.db.execute(sql, (query, query)).fetchall()
 
 
+class Tantivy:
+    """tantivy in this process, compiled for it: the library on which the search of nacre is built."""
+
+    def __init__(self, target):
+        import tantivy
+
+        self.tantivy = tantivy
+        self.folder = pathlib.Path(target)
+        fields = tantivy.SchemaBuilder()
+        for name in ("title", "body"):
+            fields.add_text_field(name, stored=True, tokenizer_name="words", index_option="position")
+        self.schema = fields.build()
+        self.index_ = tantivy.Index(self.schema, path=str(self.folder))
+        words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.lowercase())
+        self.index_.register_tokenizer("words", words.build())
+        self.searcher = None
+
+    def cpu(self):
+        """Returns nanoseconds of processor time of all threads."""
+        return time.process_time_ns()
+
+    def index(self, documents):
+        """Creates the index of the documents, with one thread and all merges; returns its bytes."""
+        writer = self.index_.writer(heap_size=128_000_000, num_threads=1)
+        for document in documents:
+            writer.add_document(self.tantivy.Document(title=document["title"], body=document["body"]))
+        writer.commit()
+        writer.wait_merging_threads()
+        self.index_.reload()
+        self.searcher = self.index_.searcher()
+        return sum(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
+
+    def query(self, kind, words):
+        """Returns a query."""
+        query = self.tantivy.Query
+        terms = [query.term_query(self.schema, "body", word) for word in words]
+        if kind == "phrase of 2":
+            return query.phrase_query(self.schema, "body", list(words))
+        if kind == "prefix":
+            return query.regex_query(self.schema, "body", words[0] + ".*")
+        if len(terms) == 1:
+            return terms[0]
+        occur = self.tantivy.Occur.Must if kind == "and of 2" else self.tantivy.Occur.Should
+        return query.boolean_query([(occur, term) for term in terms])
+
+    def ask(self, kind, words):
+        """Returns the best documents."""
+        query = self.query(kind, words)
+        hits = self.searcher.search(query, limit=10, count=False).hits
+        if kind != "or, highlighted":
+            return hits
+        snippets = self.tantivy.SnippetGenerator.create(self.searcher, query, self.schema, "body")
+        return [snippets.snippet_from_doc(self.searcher.doc(address)).to_html() for _, address in hits]
+
+
 def main():
     """Measures an engine."""
     engine, target, documents, queries = sys.argv[1:]
-    engine = {"sqlite": Sqlite, "postgres": Postgres}[engine](target)
+    engine = {"sqlite": Sqlite, "postgres": Postgres, "tantivy": Tantivy}[engine](target)
     with open(documents, encoding="utf-8") as lines:
         documents = [json.loads(line) for line in lines]
     with open(queries, encoding="utf-8") as file:

@@ -362,7 +362,7 @@ describe('a person', () => {
       await page.getByRole('button', { name: 'Search', exact: true }).click();
       await page.getByText('25 hits').waitFor();
       await page.locator('mark', { hasText: 'strangers' }).waitFor();
-      await page.getByText('1 part of 3 did not answer').waitFor();
+      await page.getByText('1 part did not answer').waitFor();
       await page.getByRole('region', { name: 'Counts of country' }).getByText('france').waitFor();
       await page.getByText('Why this score').first().click();
       await page.getByText('sum of:').waitFor();

@@ -486,8 +486,17 @@ pub struct Hints {
     pub keys: Option<Expr>,
     /// USE INDEX.
     pub indexes: Vec<Name>,
+    /// USE INDEX of search indexes: those with USING FTS.
+    pub search_indexes: Vec<Name>,
     /// USE HASH: `Some(true)`, USE NL: `Some(false)`.
     pub hash: Option<bool>,
+}
+
+impl Hints {
+    /// Returns true if the hints name an index of any kind.
+    pub fn has_indexes(&self) -> bool {
+        !self.indexes.is_empty() || !self.search_indexes.is_empty()
+    }
 }
 
 /// The kind of a join.

@@ -455,8 +455,11 @@ impl Display for FromTerm {
         write!(f, " as {}", quote(&self.alias))?;
         let hints = &self.hints;
         hints.keys.iter().try_for_each(|keys| write!(f, " use keys {keys}"))?;
-        if !hints.indexes.is_empty() {
-            let names: Vec<String> = hints.indexes.iter().map(|name| quote(name)).collect();
+        if hints.has_indexes() {
+            let of_search = hints.search_indexes.iter();
+            let of_search = of_search.map(|name| format!("{} using fts", quote(name)));
+            let names = hints.indexes.iter().map(|name| quote(name)).chain(of_search);
+            let names: Vec<String> = names.collect();
             write!(f, " use index ({})", names.join(", "))?;
         }
         match hints.hash {

@@ -302,7 +302,7 @@ pub fn resolve_source(term: &mut FromTerm, scope: &Scope) -> Result<()> {
         let path = rest.iter().fold(Expr::Ident(first.clone()), |of, name| {
             Expr::Field(Box::new(of), name.clone(), false)
         });
-        if term.hints.keys.is_some() || !term.hints.indexes.is_empty() {
+        if term.hints.keys.is_some() || term.hints.has_indexes() {
             return Err(no_keys_of("FROM Expression"));
         }
         term.source = Source::Expr(path);

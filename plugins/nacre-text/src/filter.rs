@@ -308,14 +308,8 @@ fn hierarchy(tokens: &[Token], delimiter: &str, max: usize, split: bool) -> Vec<
         path.push_str(part);
         end += part.len();
         let (start, kind) = (0, Kind::Joined);
-        output.push(Token {
-            term: path.clone(),
-            start,
-            end,
-            position: position(level),
-            kind,
-            ..token.clone()
-        });
+        // All prefixes begin at the first word.
+        output.push(Token { term: path.clone(), start, end, position: 1, kind, ..token.clone() });
     }
     output
 }
@@ -337,31 +331,41 @@ fn shingle(
         }
         // Words that an earlier filter removed count as gaps, as far as the window reaches.
         let gap = token.position.saturating_sub(last + 1) as usize;
-        for _ in 0..gap.min(max) {
-            window.push_back(None);
-        }
         last = token.position;
-        window.push_back(Some(token));
-        while window.len() > max {
-            window.pop_front();
-        }
-        for size in min..=max.min(window.len()) {
-            let part = window.range(window.len() - size..);
-            let terms: Vec<&str> =
-                part.clone().map(|token| token.map_or(filler, |token| &*token.term)).collect();
-            let first = part.clone().flatten().next().unwrap_or(&token);
-            output.push(Token {
-                term: terms.join(separator),
-                start: first.start,
-                end: token.end,
-                position: first.position,
-                keyword: false,
-                kind: Kind::Joined,
-            });
+        let gaps = std::iter::repeat_n(None, gap.min(max));
+        for next in gaps.chain([Some(token)]) {
+            window.push_back(next);
+            if window.len() > max {
+                window.pop_front();
+            }
+            for size in min..=max.min(window.len()) {
+                let part = window.range(window.len() - size..);
+                output.extend(joined(part.copied(), separator, filler));
+            }
         }
     }
     output.sort_by_key(|token| token.position);
     output
+}
+
+/// Joins the words of a window, in which gaps are `None`. A window of gaps alone is no token.
+fn joined<'a>(
+    part: impl Iterator<Item = Option<&'a Token>> + Clone,
+    separator: &str,
+    filler: &str,
+) -> Option<Token> {
+    let terms: Vec<&str> =
+        part.clone().map(|token| token.map_or(filler, |token| &*token.term)).collect();
+    let first = part.clone().flatten().next()?;
+    let last = part.flatten().last()?;
+    Some(Token {
+        term: terms.join(separator),
+        start: first.start,
+        end: last.end,
+        position: first.position,
+        keyword: false,
+        kind: Kind::Joined,
+    })
 }
 
 fn bigrams(tokens: Vec<Token>, unigrams: bool) -> Vec<Token> {

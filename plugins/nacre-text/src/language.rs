@@ -64,16 +64,7 @@ impl Normalizer {
                 term.nfc().filter(|c| !matches!(c, '\u{200C}' | '\u{200D}')).collect()
             }
             Normalizer::Hindi => hindi(term),
-            Normalizer::Sorani => term
-                .chars()
-                .filter(|c| !matches!(c, '\u{0640}' | '\u{064B}'..='\u{0652}' | '\u{200C}'))
-                .map(|c| match c {
-                    '\u{064A}' | '\u{0649}' => '\u{06CC}',
-                    '\u{0643}' => '\u{06A9}',
-                    '\u{0647}' | '\u{06BE}' | '\u{0629}' => '\u{06D5}',
-                    c => c,
-                })
-                .collect(),
+            Normalizer::Sorani => sorani(term),
             Normalizer::Croatian => term
                 .nfd()
                 .filter(|c| {
@@ -135,10 +126,37 @@ fn german(term: &str) -> String {
     output
 }
 
+/// Normalizes Kurdish: a final Heh is the vowel Ae, Heh with two eyes is Heh, and a first Reh is a trill.
+fn sorani(term: &str) -> String {
+    let mut output = String::with_capacity(term.len());
+    let mut characters = term.chars().peekable();
+    while let Some(character) = characters.next() {
+        let next = characters.peek().copied();
+        match character {
+            '\u{064A}' | '\u{0649}' => output.push('\u{06CC}'),
+            '\u{0643}' => output.push('\u{06A9}'),
+            '\u{0629}' => output.push('\u{06D5}'),
+            // A zero-width non-joiner ends a word, too.
+            '\u{0647}' if next.is_none_or(|next| next == '\u{200C}') => output.push('\u{06D5}'),
+            '\u{06BE}' => output.push('\u{0647}'),
+            '\u{0631}' if output.is_empty() => output.push('\u{0695}'),
+            '\u{0692}' => output.push('\u{0695}'),
+            // Tatweel, vowel signs, and characters that only control how others are joined or directed.
+            '\u{0640}' | '\u{064B}'..='\u{0652}' | '\u{200B}'..='\u{200F}' | '\u{00AD}' => {}
+            '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{2064}' | '\u{FEFF}' => {}
+            character => output.push(character),
+        }
+    }
+    output
+}
+
 fn hindi(term: &str) -> String {
     let mut output = String::with_capacity(term.len());
-    for character in term.nfd() {
+    let mut characters = term.nfd().peekable();
+    while let Some(character) = characters.next() {
         match character {
+            // An n without a vowel is the dot above.
+            '\u{0928}' if characters.peek() == Some(&'\u{094D}') => output.push('\u{0902}'),
             // Nukta, the Virama of a final letter, and joiners.
             '\u{093C}' | '\u{200C}' | '\u{200D}' | '\u{094D}' => {}
             '\u{0901}' => output.push('\u{0902}'),
@@ -156,6 +174,8 @@ fn hindi(term: &str) -> String {
             '\u{0914}' => output.push('\u{0913}'),
             '\u{0940}' => output.push('\u{093F}'),
             '\u{0942}' => output.push('\u{0941}'),
+            '\u{0944}' => output.push('\u{0943}'),
+            '\u{0963}' => output.push('\u{0962}'),
             '\u{0948}' => output.push('\u{0947}'),
             '\u{094C}' => output.push('\u{094B}'),
             character => output.push(character),

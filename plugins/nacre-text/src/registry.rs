@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Maximum depth of references between definitions of components.
 const DEPTH_MAX: usize = 32;
+/// Maximum number of levels of a hierarchy. The terms of all levels together grow with its square.
+const LEVELS_MAX: usize = 1_000;
 /// Maximum memory of a regular expression in a definition, in bytes.
 const REGEXP_MAX: usize = 10 << 20;
 
@@ -296,8 +298,10 @@ impl Builder<'_> {
             }
             "elision" => Filter::Elision(words("articles_token_map")?),
             "hierarchy" => Filter::Hierarchy {
-                delimiter: text(definition, "delimiter").unwrap_or("/").to_owned(),
-                max: size("max").unwrap_or(10),
+                delimiter: text(definition, "delimiter")
+                    .ok_or_else(|| Error::new("must specify delimiter"))?
+                    .to_owned(),
+                max: size("max").unwrap_or(LEVELS_MAX).min(LEVELS_MAX),
                 split: flag("split_input").unwrap_or(true),
             },
             "keyword_marker" => Filter::KeywordMarker(words("keywords_token_map")?),

@@ -2,9 +2,11 @@
 
 mod doc_config;
 mod mapping;
+mod synonyms;
 
 pub use doc_config::DocConfig;
 pub use mapping::{DocumentMapping, FieldKind, FieldMapping, Mapping, Scoring};
+pub use synonyms::{SYNONYM_MARK, SYNONYMS, SynonymSource, synonym_prefix};
 
 use crate::document::{FieldValue, Place};
 use crate::error::{Error, Result};
@@ -136,7 +138,10 @@ impl Definition {
                 }
                 FieldValue::Date(_, text) => add(text, 0, text.len(), 1),
                 FieldValue::Ip(address) => add(&format!("{address:032x}"), 0, 16, 1),
-                FieldValue::Point(..) | FieldValue::Shape(_) | FieldValue::Vectors(_) => {}
+                FieldValue::Point(..)
+                | FieldValue::Shape(_)
+                | FieldValue::Vectors(_)
+                | FieldValue::Terms(_) => {}
             }
             analyzed.push(terms.into());
         }

@@ -30,6 +30,8 @@ pub enum FieldValue {
     Vectors(Vec<Vec<f32>>),
     /// An IPv6 address, or an IPv4 address mapped into IPv6.
     Ip(u128),
+    /// Terms as they are indexed.
+    Terms(Vec<String>),
 }
 
 /// A value of a document's field. A field in arrays has one value for each element.
@@ -81,6 +83,9 @@ impl Definition {
     pub fn map(&self, id: &str, body: &[u8], place: Place<'_>) -> Result<Option<Mapped>> {
         let document =
             serde_json::from_slice(body).unwrap_or_else(|_| Value::Object(Default::default()));
+        if let Some(mapped) = self.map_synonyms(&document, place)? {
+            return Ok(Some(mapped));
+        }
         let kind = self.doc_config.document_type(id, &document);
         let mapping = if self.doc_config.by_collection {
             let or = |name: &'static str, given: &str| {
@@ -209,12 +214,17 @@ impl<'a> Walk<'a> {
                         doc_values: field.doc_values,
                     });
                 }
-                // An array of points is not a point itself.
-                None if value.is_array() => {}
+                None if self.is_part_of_points(field, value) => {}
                 None => self.mapped.skipped += 1,
             }
         }
         Ok(())
+    }
+
+    /// Returns true if a value is no value of the field because it is an array of points, or a number in a point.
+    fn is_part_of_points(&self, field: &FieldMapping, value: &Value) -> bool {
+        field.kind == FieldKind::GeoPoint
+            && (value.is_array() || value.is_number() && !self.positions.is_empty())
     }
 
     fn value(&self, field: &FieldMapping, value: &Value) -> Result<Option<FieldValue>> {

@@ -13,8 +13,8 @@
 //!
 //! Differences from the vendor: the "light" stemmers of languages are the Snowball stemmers. The member `sort` of a hit contains the
 //! values, not their encoding. The ID breaks ties. Token filters do not see across the borders of the 256-KiB parts into which texts
-//! above 1 MiB are split. A document has at most 10,000 field names. Not implemented yet: `nested`, synonyms, `custom_filter` and
-//! `custom_score`, attributes.
+//! above 1 MiB are split. A document has at most 10,000 field names. Synonyms are words, of the terms of a query
+//! but not of its patterns. Not implemented yet: `nested`, `custom_filter` and `custom_score`, attributes.
 
 mod blobs;
 mod component;
@@ -39,7 +39,7 @@ pub use error::{Error, Result};
 pub use index::{Applied, Change, Commit, Index};
 pub use nacre_text::Token;
 pub use search::{
-    Cancelled, Explanation, Nearest, Partial, PartialHit, RESULT_WINDOW, Request, Response, merge,
-    nearest, search, search_with,
+    Cancelled, Explanation, Nearest, Partial, PartialHit, RESULT_WINDOW, Request, Response,
+    Thesaurus, merge, nearest, search, search_knowing, search_with, thesaurus,
 };
 pub use service::{Platform, SearchService};

@@ -20,9 +20,11 @@ mod run;
 mod scorer;
 mod sort;
 mod suggest;
+mod synonyms;
 
 pub use knn::{Nearest, nearest};
 pub use request::{RESULT_WINDOW, Request};
 pub use response::{Response, merge};
-pub use run::{Cancelled, Partial, PartialHit, search, search_with};
+pub use run::{Cancelled, Partial, PartialHit, search, search_knowing, search_with};
 pub use scorer::Explanation;
+pub use synonyms::{Thesaurus, thesaurus};

@@ -15,9 +15,10 @@
 //! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
 //!
 //! With the header `nacre-part` (the name of the partition) the answer is a part, and `merge` combines several parts. If a node fails,
-//! the host creates its part: `{"Failed": [NAME, STATUS, TEXT]}`. A request with `knn` has two rounds. The parts of the first round
-//! contain the nearest documents of each partition. Their merged answer is empty, and its header `nacre-rest` contains the nearest
-//! documents of all partitions, which the requests of the second round repeat. `nacre-vbuckets` (`0-511,600`) restricts the visible
+//! the host creates its part: `{"Failed": [NAME, STATUS, TEXT]}`. A request with `knn`, or to an index with synonyms, has two rounds. The
+//! parts of the first round contain the nearest documents of each partition, and the synonyms that it defines for the terms of the query.
+//! Their merged answer is empty, and its header `nacre-rest` contains those of all partitions, which the requests of the second round
+//! repeat. `nacre-vbuckets` (`0-511,600`) restricts the visible
 //! vBuckets. `nacre-field` names the field of the parts of a query that do not name one.
 
 use crate::blobs::Blobs;
@@ -26,7 +27,9 @@ use crate::document::Place;
 use crate::error::Error;
 use crate::evaluate::evaluate;
 use crate::index::{Change, Commit, Index};
-use crate::search::{Nearest, Partial, Request as Search, merge, nearest, search_with};
+use crate::search::{
+    Nearest, Partial, Request as Search, Thesaurus, merge, nearest, search_knowing, thesaurus,
+};
 use nacre_plugin::{
     DocumentError, EventKind, Events, Fault, Request, Response, Service, State, StateMut,
 };
@@ -79,11 +82,21 @@ struct Config {
     collections: BTreeMap<String, String>,
 }
 
+/// What the partitions know after the first round.
+#[derive(Default, Serialize, Deserialize)]
+struct Known {
+    near: Nearest,
+    /// The synonyms, by index: several have sources of the same name. An index has the name of its partition.
+    synonyms: BTreeMap<String, Thesaurus>,
+}
+
 /// A part of an answer.
 #[derive(Serialize, Deserialize)]
 enum Part {
     /// A part of the first round of a request with vectors.
     Nearest(Nearest),
+    /// A part of the first round of a request to an index with synonyms.
+    Known(Known),
     /// A part of the last round.
     Hits(String, Box<Partial>),
     /// An error of the partition: name, status and text.
@@ -194,12 +207,19 @@ impl<P: Platform> Service for SearchService<P> {
             Err(error) => return Ok(refusal(&error)),
         };
         let (mut near, mut hits) = (Vec::new(), Vec::new());
+        let mut synonyms: BTreeMap<String, Thesaurus> = BTreeMap::new();
         for partial in partials {
             if partial.status != 200 {
                 return Ok(partial);
             }
             match serde_json::from_slice(&partial.body).map_err(broken)? {
                 Part::Nearest(found) => near.push(found),
+                Part::Known(known) => {
+                    near.push(known.near);
+                    for (index, found) in known.synonyms {
+                        synonyms.entry(index).or_default().merge(found);
+                    }
+                }
                 Part::Hits(name, partial) => hits.push((name, Ok(*partial))),
                 Part::Failed(name, status, text) => hits.push((name, Err(Error { status, text }))),
             }
@@ -212,7 +232,12 @@ impl<P: Platform> Service for SearchService<P> {
         }
         if is_first || hits.is_empty() {
             let merged = Nearest::merge(&search, near);
-            let rest = serde_json::to_string(&merged).map_err(broken)?;
+            let rest = if synonyms.is_empty() {
+                serde_json::to_string(&merged)
+            } else {
+                serde_json::to_string(&Known { near: merged, synonyms })
+            };
+            let rest = rest.map_err(broken)?;
             let mut response = Response::json(200, Vec::new());
             response.headers.push((REST.to_owned(), rest));
             return Ok(response);
@@ -277,20 +302,29 @@ impl<P: Platform> SearchService<P> {
         let name = header(request, PART).map(str::to_owned);
         let known = match header(request, REST) {
             None => None,
-            Some(text) => Some(serde_json::from_str::<Nearest>(text).map_err(broken)?),
+            Some(text) => Some(known(text).map_err(broken)?),
         };
         let partition = self.config.partition.clone();
+        let has_synonyms = !self.definition.mapping.synonyms.is_empty();
         let index = self.index(state)?;
-        let is_first = name.is_some() && search.has_vectors() && known.is_none();
+        let is_first = name.is_some() && (search.has_vectors() || has_synonyms) && known.is_none();
         let found = match known {
             Some(known) => Ok(known),
-            None => nearest(index, &search),
+            None => first_round(index, &search, &partition),
         };
         if is_first && let Ok(found) = found {
-            return part(&Part::Nearest(found));
+            let has_synonyms = !found.synonyms.is_empty();
+            return part(&if has_synonyms {
+                Part::Known(found)
+            } else {
+                Part::Nearest(found.near)
+            });
         }
         // The host aborts a call after its deadline.
-        let partial = found.and_then(|found| search_with(index, &search, &found, &mut || false));
+        let partial = found.and_then(|found| {
+            let synonyms = found.synonyms.get(&partition);
+            search_knowing(index, &search, &found.near, synonyms, &mut || false)
+        });
         match (name, partial) {
             (Some(_), Ok(partial)) => part(&Part::Hits(partition, Box::new(partial))),
             (Some(_), Err(error)) => part(&Part::Failed(partition, error.status, error.text)),
@@ -301,6 +335,23 @@ impl<P: Platform> SearchService<P> {
             }
         }
     }
+}
+
+/// Returns what a partition knows before the hits are searched.
+fn first_round(index: &Index, search: &Search, partition: &str) -> crate::Result<Known> {
+    let mut known = Known { near: nearest(index, search)?, ..Known::default() };
+    if !index.definition().mapping.synonyms.is_empty() {
+        known.synonyms.insert(partition.to_owned(), thesaurus(index, search)?);
+    }
+    Ok(known)
+}
+
+/// Parses what all partitions know. Without synonyms, it consists of the nearest documents.
+fn known(text: &str) -> serde_json::Result<Known> {
+    if text.starts_with('[') {
+        return Ok(Known { near: serde_json::from_str(text)?, ..Known::default() });
+    }
+    serde_json::from_str(text)
 }
 
 fn search_of(request: &Request) -> crate::Result<Search> {

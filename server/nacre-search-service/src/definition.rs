@@ -203,6 +203,10 @@ impl Definition {
                 names.join(", ")
             )));
         }
+        if let Some((scope, _)) = found.first().cloned() {
+            let synonyms = self.synonym_collections().into_iter();
+            found.extend(synonyms.map(|collection| (scope.clone(), collection)));
+        }
         if found.len() > COLLECTIONS_MAX {
             return Err(Failure::bad_request(format!(
                 "collection_utils: an index has at most {COLLECTIONS_MAX} collections"
@@ -210,6 +214,19 @@ impl Definition {
         }
         let Some((scope, _)) = found.first().cloned() else { return Ok(default()) };
         Ok((scope, found.into_iter().map(|(_, collection)| collection).collect()))
+    }
+
+    /// Returns the collections whose documents define synonyms.
+    fn synonym_collections(&self) -> BTreeSet<String> {
+        let sources = &self.member("params")["mapping"]["analysis"]["synonym_sources"];
+        let sources = sources.as_object().into_iter().flatten();
+        let named = sources.filter_map(|(_, source)| source["collection"].as_str());
+        named.map(str::to_owned).collect()
+    }
+
+    /// Returns true if queries of the index first collect synonyms from all nodes.
+    pub fn has_synonyms(&self) -> bool {
+        self.is_by_collection() && !self.synonym_collections().is_empty()
     }
 
     /// Returns true if a document's type begins with its scope and collection.
@@ -335,6 +352,27 @@ mod tests {
         assert_eq!((record.bucket.as_deref(), record.scope.as_deref()), (Some("b.c"), Some("s")));
         assert_eq!(one.short_name(), "i");
         assert_eq!(one.to_json("i")["params"], json!({"x": [1]}));
+    }
+
+    #[test]
+    fn collections_with_synonyms_belong_to_the_index() {
+        let mode = json!({"mode": "scope.collection.type_field"});
+        let sources = json!({"en": {"collection": "words", "analyzer": "en"}});
+        let mapping = json!({
+            "default_mapping": {"enabled": false},
+            "types": {"s.a": {}},
+            "analysis": {"synonym_sources": sources},
+        });
+        let of = |params: Value| {
+            definition("b.s.i", json!({"type": INDEX, "sourceName": "b", "params": params}))
+        };
+        let index = of(json!({"doc_config": mode, "mapping": mapping}));
+        let expected = ("s".to_owned(), vec!["a".to_owned(), "words".to_owned()]);
+        assert_eq!(index.collections(), Ok(expected));
+        assert!(index.has_synonyms());
+        let plain = of(json!({"mapping": mapping}));
+        assert_eq!(plain.collections().unwrap().1, ["_default"]);
+        assert!(!plain.has_synonyms(), "documents of one collection define no synonyms");
     }
 
     #[test]

@@ -214,6 +214,8 @@ pub(crate) fn ask(
         .collect();
     // One node analyzes the document, so any vBucket will do.
     let is_analysis = asked.path == "/analyzeDoc";
+    let has_synonyms = targets.iter().any(Definition::has_synonyms);
+    let rounds = if has_synonyms { demand.rounds.max(2) } else { demand.rounds };
     let terms = Terms {
         vbids: is_analysis.then(|| [Vbid(0)].into_iter().collect()),
         fresh: demand.is_fresh,
@@ -221,8 +223,7 @@ pub(crate) fn ask(
         updates: false,
         patience: demand.patience,
         account: node.memory().budgets().of_user(nacre_auth::person(user)),
-        partial: (demand.rounds > 0)
-            .then_some(PartialAnswer { part: part_of_absent, rounds: demand.rounds }),
+        partial: (demand.rounds > 0).then_some(PartialAnswer { part: part_of_absent, rounds }),
     };
     let mut memory = terms.account.permit(Purpose::Answer);
     let asked = Request { method: "POST".into(), ..asked };

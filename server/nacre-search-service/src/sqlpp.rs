@@ -91,7 +91,8 @@ fn failure(code: u32, message: String) -> nacre_sandbox::Failure {
     nacre_sandbox::Failure { code, message, retry: false }
 }
 
-/// Returns the first index that can answer a search of the keyspace, or of one of its fields.
+/// Returns the index that answers a search of the keyspace, or of one of its fields: of those that can, the first that `USE INDEX` names,
+/// else the first.
 fn find(
     node: &Arc<Node>,
     question: &QueryQuestion<'_>,
@@ -99,12 +100,29 @@ fn find(
     options: &Value,
 ) -> Value {
     let cluster = node.cluster();
-    let found = definition::all(&cluster).map(|(_, definition)| definition).find(|definition| {
-        suits(definition, question.keyspace, field, options)
-            && definition.is_allowed(Control::Query)
-            && may_search(node, question.user, definition)
-    });
+    let all = definition::all(&cluster).map(|(_, definition)| definition);
+    let suitable: Vec<Definition> = all
+        .filter(|definition| {
+            suits(definition, question.keyspace, field, options)
+                && definition.is_allowed(Control::Query)
+                && may_search(node, question.user, definition)
+        })
+        .collect();
+    let found = preferred(&suitable, question.keyspace, &options["use_index"]);
     found.map_or_else(|| json!({}), |definition| json!({"index": definition.name}))
+}
+
+/// Returns the first definition that `names` contains, or else the first.
+fn preferred<'a>(
+    suitable: &'a [Definition],
+    keyspace: &DatabaseKeyspace,
+    names: &Value,
+) -> Option<&'a Definition> {
+    let mut names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let named = |name: &str| {
+        suitable.iter().find(|one| one.name == name || is_short_name(one, keyspace, name))
+    };
+    names.find_map(named).or_else(|| suitable.first())
 }
 
 fn may_search(node: &Node, user: &str, definition: &Definition) -> bool {
@@ -418,6 +436,26 @@ mod tests {
         assert!(!suits("c", json!({"index": "j"})) && !suits("c", json!({"indexUUID": "v"})));
         assert!(!suits("c", json!({"index": {"default_mapping": {}}})));
         assert!(!suits("d", Value::Null) && !suits("e", Value::Null));
+    }
+
+    #[test]
+    fn an_index_that_the_statement_names_is_preferred() {
+        let keyspace = keyspace("s", "c");
+        let of = |name: &str| Definition::new(name, "u", "0", Map::new());
+        let all = [of("first"), of("b.s.i"), of("b.s.j")];
+        let chosen = |names: Value| {
+            preferred(&all, &keyspace, &names).map(|definition| definition.name.clone())
+        };
+        for (names, expected) in [
+            (Value::Null, "first"),
+            (json!(["j"]), "b.s.j"),
+            (json!(["b.s.i", "j"]), "b.s.i"),
+            (json!(["none", "i"]), "b.s.i"),
+            (json!(["none"]), "first"),
+        ] {
+            assert_eq!(chosen(names.clone()).as_deref(), Some(expected), "{names}");
+        }
+        assert_eq!(preferred(&[], &keyspace, &json!(["i"])), None);
     }
 
     #[test]

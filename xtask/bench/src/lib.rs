@@ -171,7 +171,7 @@ enum Benchmark {
         node: Option<PathBuf>,
     },
     /// Measure indexing and search, compared with bleve, the engine of Couchbase Search, and with
-    /// SQLite and PostgreSQL
+    /// SQLite, PostgreSQL and native tantivy
     Search {
         /// Pairs of measurements; the median ratio is shown
         #[arg(long, default_value_t = 3)]

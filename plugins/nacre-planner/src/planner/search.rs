@@ -42,6 +42,7 @@ pub(super) fn choose(
             },
         };
         let keyspace = context.keyspace(path)?;
+        let options = with_hints(options, &from.first.hints.search_indexes);
         let Some(index) = context.search_index(&keyspace, field, options)? else { continue };
         let rest: Vec<Expr> = operands
             .iter()
@@ -66,6 +67,17 @@ pub(super) fn choose(
         return Ok(Some(Searched { scan, condition, ordered: by_score }));
     }
     Ok(None)
+}
+
+/// Adds the indexes that the statement prefers to the options, as the member `use_index`. An index in the options has precedence.
+fn with_hints(options: Value, preferred: &[Name]) -> Value {
+    if preferred.is_empty() {
+        return options;
+    }
+    let names: Vec<Value> = preferred.iter().cloned().map(Value::from).collect();
+    let given = options.as_object().into_iter().flatten();
+    let given = given.map(|(name, value)| (name.clone(), value.clone()));
+    Value::object(given.chain([(Name::from("use_index"), Value::from(names))]))
 }
 
 fn is_search(expr: &Expr, alias: &Name) -> bool {

@@ -7,7 +7,7 @@ use super::hints::{give, optimizer_hints};
 use super::statistics::statistics;
 use super::transaction::transaction;
 use crate::ast::{
-    Changes, Delete, Expr, Hints, Infer, Insert, InsertSource, Merge, On, OptimizerHint, Prepare,
+    Changes, Delete, Expr, Infer, Insert, InsertSource, Merge, On, OptimizerHint, Prepare,
     Projection, Row, Set, Source, Statement, Update,
 };
 use crate::lexer::Token;
@@ -378,14 +378,14 @@ fn execute(parser: &mut Parser<'_>) -> Result<Statement> {
 fn check_merge(merge: &Merge) -> Result<()> {
     let refused = |code, message: &str| Err(Error::new(code, message));
     let is_keyed = matches!(merge.on, On::Keys(_));
-    let Hints { keys, indexes, hash } = &merge.target.hints;
-    if keys.is_some() {
+    let hints = &merge.target.hints;
+    if hints.keys.is_some() {
         return refused(3120, "MERGE cannot have USE KEYS on its target.");
     }
-    if hash.is_some() {
+    if hints.hash.is_some() {
         return refused(3190, "MERGE cannot have a join hint on its target.");
     }
-    if is_keyed && !indexes.is_empty() {
+    if is_keyed && hints.has_indexes() {
         return refused(3180, "MERGE with ON KEY cannot have USE INDEX on its target.");
     }
     if is_keyed && merge.source.hints.hash.is_some() {

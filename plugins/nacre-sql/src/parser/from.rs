@@ -28,11 +28,11 @@ impl Parser<'_> {
         let mut source = self.source()?;
         let (alias, hints) = self.alias_and_hints(&source)?;
         if let Source::Expr(expr) = &source
-            && (hints.keys.is_some() || !hints.indexes.is_empty())
+            && (hints.keys.is_some() || hints.has_indexes())
         {
             // A parameter with keys names a keyspace.
             match Path::of_parameter(expr) {
-                Some(path) if hints.indexes.is_empty() => source = Source::Keyspace(path),
+                Some(path) if !hints.has_indexes() => source = Source::Keyspace(path),
                 _ => return Err(no_keys_of("FROM Expression")),
             }
         }
@@ -106,15 +106,16 @@ impl Parser<'_> {
             () if self.word("INDEX") => {
                 self.expect("(")?;
                 if !self.is_symbol(")") {
-                    hints.indexes = self
-                        .list(|p| {
-                            let name = p.name_if_any();
-                            let _ = p.word("USING GSI") || p.word("USING FTS");
-                            Ok(name)
-                        })?
-                        .into_iter()
-                        .flatten()
-                        .collect();
+                    let named = self.list(|p| {
+                        let name = p.name_if_any();
+                        let is_search = !p.word("USING GSI") && p.word("USING FTS");
+                        Ok((name, is_search))
+                    })?;
+                    let of_kind = |wanted: bool| -> Vec<Name> {
+                        let of_kind = named.iter().filter(|(_, is_search)| *is_search == wanted);
+                        of_kind.filter_map(|(name, _)| name.clone()).collect()
+                    };
+                    (hints.indexes, hints.search_indexes) = (of_kind(false), of_kind(true));
                 }
                 self.expect(")")?;
             }
@@ -129,7 +130,7 @@ impl Parser<'_> {
             () if self.word("NL") => hints.hash = Some(false),
             () => return Ok(()),
         }
-        if hints.keys.is_some() && !hints.indexes.is_empty() {
+        if hints.keys.is_some() && hints.has_indexes() {
             return self.fail("expected USE KEYS or USE INDEX, and not both");
         }
         Ok(())

@@ -65,6 +65,7 @@ const QUERIES: &[&str] = &[
     "FROM b AS a WHERE a.x SELECT a",
     "SELECT * FROM default:b.s.c AS a USE KEYS ['x'] WHERE 1",
     "SELECT * FROM a USE INDEX (i, j USING GSI)",
+    "SELECT * FROM a USE INDEX (i, j USING GSI, k USING FTS)",
     "SELECT * FROM a JOIN b USE HASH(BUILD) ON a.x = b.y",
     "SELECT * FROM a LEFT OUTER JOIN b ON KEYS a.x RIGHT JOIN c ON c.y = a.y, d, (a.list) AS e",
     "SELECT * FROM a INNER NEST b ON KEYS a.ks LEFT UNNEST a.xs AS x JOIN c ON KEY c.k FOR a",

@@ -157,6 +157,21 @@ fn supported_conditions_are_passed_to_the_index() {
 }
 
 #[test]
+fn an_index_that_a_statement_names_is_asked_for() {
+    let (world, asked) = world();
+    let preferred = |hint: &str| -> String {
+        asked.borrow_mut().clear();
+        world.query(&format!("SELECT 1 FROM d AS x {hint} WHERE SEARCH(x, \"wine\")")).unwrap();
+        let asked = asked.borrow();
+        let find = asked.iter().find(|request| request.field("do").as_str() == Some("find"));
+        find.unwrap().field("options").to_json()
+    };
+    assert_eq!(preferred("USE INDEX (i USING FTS)"), r#"{"use_index":["i"]}"#);
+    assert_eq!(preferred("USE INDEX (i USING FTS, j, k USING FTS)"), r#"{"use_index":["i","k"]}"#);
+    assert_eq!(preferred("USE INDEX (i USING GSI, j)"), preferred(""));
+}
+
+#[test]
 fn a_plan_shows_the_search() {
     let (world, _) = world();
     let statement = "EXPLAIN SELECT x.n FROM d AS x WHERE SEARCH(x.t, \"wine\", {\"out\": \"o\"}) ORDER BY SEARCH_SCORE(x) DESC LIMIT 5";

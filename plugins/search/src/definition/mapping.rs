@@ -1,5 +1,6 @@
 //! The mapping of documents to indexed fields: the member `mapping` of a definition.
 
+use super::SynonymSource;
 use crate::error::{Error, Result};
 use crate::vector::{Effort, Metric};
 use nacre_text::Registry;
@@ -65,6 +66,8 @@ pub struct FieldMapping {
     pub metric: Metric,
     /// How many vectors of a segment a search compares.
     pub effort: Effort,
+    /// The source of synonyms for queries; empty for the default.
+    pub synonym_source: String,
 }
 
 /// The mapping of an object.
@@ -80,6 +83,8 @@ pub struct DocumentMapping {
     pub fields: Vec<FieldMapping>,
     /// The analyzer of texts below; empty for that of the enclosing mapping.
     pub default_analyzer: String,
+    /// The source of synonyms for fields below; empty for that of the enclosing mapping.
+    pub default_synonym_source: String,
 }
 
 /// The mapping of documents.
@@ -107,6 +112,10 @@ pub struct Mapping {
     pub scoring: Scoring,
     /// Analyzers and date parsers.
     pub registry: Registry,
+    /// The sources of synonyms, by name.
+    pub synonyms: BTreeMap<String, SynonymSource>,
+    /// The source of synonyms for fields without one; empty for none.
+    pub default_synonym_source: String,
 }
 
 impl Default for DocumentMapping {
@@ -117,6 +126,7 @@ impl Default for DocumentMapping {
             properties: BTreeMap::new(),
             fields: Vec::new(),
             default_analyzer: String::new(),
+            default_synonym_source: String::new(),
         }
     }
 }
@@ -163,6 +173,8 @@ impl Mapping {
             doc_values_dynamic: flag("docvalues_dynamic")?,
             scoring,
             registry: Registry::new(analysis)?,
+            synonyms: SynonymSource::parse_all(&analysis["synonym_sources"])?,
+            default_synonym_source: named("default_synonym_source", "")?,
         };
         mapping.check()?;
         Ok(mapping)
@@ -170,7 +182,19 @@ impl Mapping {
 
     /// Creates all analysis components that the mapping refers to.
     fn check(&mut self) -> Result<()> {
+        let mappings = self.types.values().chain([&self.default_mapping]);
+        let sources = mappings.flat_map(DocumentMapping::synonym_sources);
+        for name in sources.chain([&*self.default_synonym_source]) {
+            if !name.is_empty() && !self.synonyms.contains_key(name) {
+                return Err(Error::request(format!(
+                    "no synonym source with name or type '{name}' registered"
+                )));
+            }
+        }
         let mut registry = std::mem::take(&mut self.registry);
+        for source in self.synonyms.values() {
+            registry.require_analyzer(&source.analyzer)?;
+        }
         registry.require_analyzer(&self.default_analyzer)?;
         registry.require_date_parser(&self.default_date_parser)?;
         for mapping in self.types.values().chain([&self.default_mapping]) {
@@ -204,6 +228,21 @@ impl Mapping {
             }
         }
         &self.default_analyzer
+    }
+
+    /// Returns the name of the source of synonyms for queries of a field: that of the field if a mapping names it, else the default of
+    /// the enclosing mapping.
+    #[must_use]
+    pub fn synonym_source_of(&self, field: &str) -> Option<&str> {
+        if self.synonyms.is_empty() {
+            return None;
+        }
+        let all = || self.types.values().chain([&self.default_mapping]);
+        let own = all().filter_map(|mapping| mapping.field("", field));
+        let own = own.map(|found| &*found.synonym_source);
+        let inherited = all().map(|mapping| mapping.synonym_source_of_path(field));
+        let mut names = own.chain(inherited).chain([&*self.default_synonym_source]);
+        names.find(|name| !name.is_empty())
     }
 
     /// Returns the name of the date parser for queries of a field.
@@ -288,6 +327,9 @@ impl DocumentMapping {
             properties,
             fields,
             default_analyzer: text(members, "default_analyzer")?.unwrap_or_default().to_owned(),
+            default_synonym_source: text(members, "default_synonym_source")?
+                .unwrap_or_default()
+                .to_owned(),
         })
     }
 
@@ -326,6 +368,29 @@ impl DocumentMapping {
             let parent = below.rsplit_once('.').map_or("", |(parent, _)| parent);
             name.starts_with(parent).then(|| mapping.field(&below, name)).flatten()
         })
+    }
+
+    /// Returns the names of the sources of synonyms that the mapping refers to; some are empty.
+    fn synonym_sources(&self) -> Vec<&str> {
+        let mut names = vec![&*self.default_synonym_source];
+        names.extend(self.fields.iter().map(|field| &*field.synonym_source));
+        for property in self.properties.values() {
+            names.extend(property.synonym_sources());
+        }
+        names
+    }
+
+    /// Returns the default source of synonyms along a path; empty if no mapping names one.
+    fn synonym_source_of_path(&self, path: &str) -> &str {
+        let (mut mapping, mut name) = (self, &*self.default_synonym_source);
+        for element in path.split('.') {
+            let Some(below) = mapping.properties.get(element) else { break };
+            mapping = below;
+            if !mapping.default_synonym_source.is_empty() {
+                name = &mapping.default_synonym_source;
+            }
+        }
+        name
     }
 
     fn analyzer_of_field(&self, path: &str, name: &str) -> Option<&str> {
@@ -401,6 +466,7 @@ impl FieldMapping {
             effort: text(members, "vector_index_optimized_for")?
                 .and_then(Effort::parse)
                 .unwrap_or_default(),
+            synonym_source: owned("synonym_source")?,
         })
     }
 }

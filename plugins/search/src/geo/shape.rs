@@ -1,4 +1,8 @@
 //! GeoJSON shapes in the plane of longitudes and latitudes; circles are round on Earth.
+//!
+//! The plane has no date line: an edge takes the shorter way around Earth, so that the ring 170, -170 becomes 170, 190. A shape that
+//! reaches beyond 180° is there twice, one turn apart, because points are given between -180° and 180°. A ring around a pole is
+//! closed along the pole.
 
 use super::{distance, parse_distance};
 use crate::error::{Error, Result};
@@ -9,6 +13,8 @@ type Point = (f64, f64);
 
 /// Maximum depth of nested collections.
 const DEPTH_MAX: usize = 16;
+/// Once around Earth, in degrees.
+const TURN: f64 = 360.0;
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -66,16 +72,16 @@ fn collect(value: &Value, parts: &mut Vec<Part>, depth: usize) -> Result<()> {
     match &*kind {
         "point" => parts.push(Part::Point(point(coordinates)?)),
         "multipoint" => parts.extend(points(coordinates)?.into_iter().map(Part::Point)),
-        "linestring" => parts.push(line(coordinates)?),
+        "linestring" => add(parts, line(coordinates)?),
         "multilinestring" => {
             for one in array(coordinates)? {
-                parts.push(line(one)?);
+                add(parts, line(one)?);
             }
         }
-        "polygon" => parts.push(polygon(coordinates)?),
+        "polygon" => add(parts, polygon(coordinates)?),
         "multipolygon" => {
             for one in array(coordinates)? {
-                parts.push(polygon(one)?);
+                add(parts, polygon(one)?);
             }
         }
         "geometrycollection" => {
@@ -96,18 +102,16 @@ fn collect(value: &Value, parts: &mut Vec<Part>, depth: usize) -> Result<()> {
         "envelope" => {
             let corners = points(coordinates)?;
             let [(west, north), (east, south)] = corners[..] else { return Err(invalid()) };
-            // A box across the date line is split in two.
-            let boxes =
-                if east < west { vec![(west, 180.0), (-180.0, east)] } else { vec![(west, east)] };
-            parts.extend(boxes.into_iter().map(|(west, east)| {
-                Part::Polygon(vec![vec![
-                    (west, south),
-                    (east, south),
-                    (east, north),
-                    (west, north),
-                    (west, south),
-                ]])
-            }));
+            let (west, east) = match () {
+                // A box across the date line.
+                () if east < west => (west, east + TURN),
+                // A box around Earth also contains what reaches over the date line or around a pole.
+                () if east - west >= TURN => (west - 4.0 * TURN, east + 4.0 * TURN),
+                () => (west, east),
+            };
+            let corners =
+                [(west, south), (east, south), (east, north), (west, north), (west, south)];
+            add(parts, Part::Polygon(vec![corners.to_vec()]));
         }
         other => return Err(Error::request(format!("unknown shape type: {other}"))),
     }
@@ -132,7 +136,59 @@ fn points(value: &Value) -> Result<Vec<Point>> {
 
 fn line(value: &Value) -> Result<Part> {
     let points = points(value)?;
-    if points.len() < 2 { Err(invalid()) } else { Ok(Part::Line(points)) }
+    if points.len() < 2 { Err(invalid()) } else { Ok(Part::Line(unwrapped(points))) }
+}
+
+/// Adds a line or polygon; if it reaches beyond 180°, also the same one turn away.
+fn add(parts: &mut Vec<Part>, part: Part) {
+    let lons = part.edges().flat_map(|(a, b)| [a.0, b.0]);
+    let (west, east) = lons.fold((TURN, -TURN), |(west, east), lon| (lon.min(west), lon.max(east)));
+    let other = match () {
+        () if east > TURN / 2.0 => Some(part.shifted(-TURN)),
+        () if west < -TURN / 2.0 => Some(part.shifted(TURN)),
+        () => None,
+    };
+    parts.push(part);
+    parts.extend(other);
+}
+
+/// Makes longitudes continuous: each edge takes the shorter way around Earth.
+fn unwrapped(mut points: Vec<Point>) -> Vec<Point> {
+    let (mut turns, mut previous) = (0.0, points.first().map_or(0.0, |point| point.0));
+    for point in &mut points {
+        let step = point.0 - previous;
+        previous = point.0;
+        if step.abs() > TURN / 2.0 && step.abs() < TURN {
+            turns -= TURN.copysign(step);
+        }
+        point.0 += turns;
+    }
+    points
+}
+
+/// Closes a ring. A ring around a pole ends one turn from its start: it goes on for some turns, then to the pole and back.
+fn closed(ring: Vec<Point>) -> Vec<Point> {
+    let mut ring = unwrapped(ring);
+    let (Some(first), Some(last)) = (ring.first().copied(), ring.last().copied()) else {
+        return ring;
+    };
+    if first != last {
+        let turn = last.0 - first.0;
+        let latitudes: f64 = ring.iter().map(|point| point.1).sum();
+        let pole = 90_f64.copysign(latitudes);
+        // The two meridians at which the ring goes to the pole and back are far outside of the longitudes of points.
+        let times = [-2.0, -1.0, 0.0, 1.0].into_iter();
+        ring =
+            times.flat_map(|n| ring.iter().map(move |(lon, lat)| (lon + n * turn, *lat))).collect();
+        let (start, end) = (first.0 - 2.0 * turn, last.0 + turn);
+        ring.extend([(end, pole), (start, pole), (start, first.1)]);
+    }
+    ring
+}
+
+/// Returns the longitude of the same meridian that is nearest to another longitude.
+fn nearest(lon: f64, other: f64) -> f64 {
+    lon + TURN * ((other - lon) / TURN).round()
 }
 
 fn polygon(value: &Value) -> Result<Part> {
@@ -145,9 +201,19 @@ fn polygon(value: &Value) -> Result<Part> {
         if ring.len() < 4 {
             return Err(invalid());
         }
-        rings.push(ring);
+        rings.push(closed(ring));
     }
-    if rings.is_empty() { Err(invalid()) } else { Ok(Part::Polygon(rings)) }
+    let Some((outer, holes)) = rings.split_first_mut() else { return Err(invalid()) };
+    let (west, east) =
+        outer.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(west, east), point| {
+            (point.0.min(west), point.0.max(east))
+        });
+    for hole in holes {
+        // A hole is where its polygon is.
+        let by = nearest(hole[0].0, (west + east) / 2.0) - hole[0].0;
+        hole.iter_mut().for_each(|point| point.0 += by);
+    }
+    Ok(Part::Polygon(rings))
 }
 
 /// Position of a point relative to a polygon.
@@ -204,6 +270,7 @@ fn proper(a: Point, b: Point, c: Point, d: Point) -> bool {
 
 /// Returns the distance from a point to a segment in metres.
 fn to_segment(p: Point, a: Point, b: Point) -> f64 {
+    let p = (nearest(p.0, a.0), p.1);
     let scale = p.1.to_radians().cos();
     let (dx, dy) = ((b.0 - a.0) * scale, b.1 - a.1);
     let length = dx * dx + dy * dy;
@@ -223,6 +290,18 @@ impl Part {
             Part::Point(_) | Part::Circle(..) => &[],
         };
         lines.iter().flat_map(|line| line.windows(2).map(|edge| (edge[0], edge[1])))
+    }
+
+    /// Returns the same line or polygon, further east.
+    fn shifted(&self, by: f64) -> Part {
+        let shift = |points: &Vec<Point>| -> Vec<Point> {
+            points.iter().map(|(lon, lat)| (lon + by, *lat)).collect()
+        };
+        match self {
+            Part::Line(points) => Part::Line(shift(points)),
+            Part::Polygon(rings) => Part::Polygon(rings.iter().map(shift).collect()),
+            Part::Point(_) | Part::Circle(..) => self.clone(),
+        }
     }
 
     fn first(&self) -> Point {

@@ -140,6 +140,11 @@ impl Builder {
                 self.token(name, if *flag { "T" } else { "F" }, doc_values);
             }
             FieldValue::Ip(address) => self.token(name, &format!("{address:032x}"), doc_values),
+            FieldValue::Terms(terms) => {
+                for term in terms.iter().filter(|term| term.len() <= TERM_MAX) {
+                    self.token(name, term, doc_values);
+                }
+            }
             FieldValue::Point(lon, lat) => {
                 self.columns.places.entry(key()).or_default().push(geo::encode(*lon, *lat));
             }

@@ -6,12 +6,13 @@ use super::scorer::{
     AllScorer, AndScorer, BooleanScorer, Formula, ListScorer, OrScorer, Scorer, TermScorer, Weight,
     WindowScorer,
 };
-use crate::definition::{Definition, Scoring};
+use super::synonyms::{Lookup, Thesaurus, local};
+use crate::definition::{Definition, SYNONYMS, Scoring, synonym_prefix};
 use crate::error::{Error, Result};
 use crate::geo;
 use crate::index::{ALL, COLLECTION, END, Numbers, Segment};
 use crate::query::{Fuzziness, Leaf, Query, Range, Relation};
-use nacre_text::Token;
+use nacre_text::{DateParser, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tantivy::DocSet;
@@ -135,13 +136,29 @@ pub struct Planner<'a> {
     segments: &'a [Arc<Segment>],
     documents: u64,
     means: BTreeMap<String, f32>,
+    lookup: Lookup<'a>,
+    /// The synonyms that the partition defines for the planned terms.
+    looked_up: Thesaurus,
 }
 
 impl<'a> Planner<'a> {
     /// Creates a planner for the segments of an index.
     pub fn new(definition: &'a Definition, segments: &'a [Arc<Segment>]) -> Planner<'a> {
         let documents = segments.iter().map(|segment| u64::from(segment.count())).sum();
-        Planner { definition, segments, documents, means: BTreeMap::new() }
+        let (lookup, looked_up) = (Lookup::Off, Thesaurus::default());
+        Planner { definition, segments, documents, means: BTreeMap::new(), lookup, looked_up }
+    }
+
+    /// Returns the planner with synonyms. Without this call, terms have none.
+    #[must_use]
+    pub fn with_synonyms(self, lookup: Lookup<'a>) -> Planner<'a> {
+        Planner { lookup, ..self }
+    }
+
+    /// Returns the synonyms that the partition defines for the planned terms.
+    #[must_use]
+    pub fn into_thesaurus(self) -> Thesaurus {
+        self.looked_up
     }
 
     /// Plans a query, with normalised weights.
@@ -252,10 +269,14 @@ impl<'a> Planner<'a> {
     fn leaf(&mut self, path: String, leaf: &Leaf, boost: f32) -> Result<Node> {
         let column = |condition| Node::Column { path: path.clone(), condition, weight: boost };
         Ok(match leaf {
-            Leaf::Term(term) => self.term(&path, term, boost)?,
+            Leaf::Term(term) => {
+                let node = self.term(&path, term, boost)?;
+                self.or_synonyms(&path, term, node, boost)?
+            }
             Leaf::Boolean(flag) => self.term(&path, if *flag { "T" } else { "F" }, boost)?,
             Leaf::Fuzzy { term, prefix, fuzziness } => {
-                self.fuzzy(&path, term, *prefix, fuzziness.of(term), boost)?
+                let node = self.fuzzy(&path, term, *prefix, fuzziness.of(term), boost)?;
+                self.or_synonyms(&path, term, node, boost)?
             }
             Leaf::Match { text, analyzer, prefix, fuzziness, all } => {
                 let tokens = self.analyze(&path, analyzer.as_deref(), text)?;
@@ -265,7 +286,8 @@ impl<'a> Planner<'a> {
                 let mut parts = Vec::with_capacity(tokens.len());
                 for token in tokens {
                     let distance = fuzziness.of(&token.term);
-                    parts.push(self.fuzzy(&path, &token.term, *prefix, distance, boost)?);
+                    let node = self.fuzzy(&path, &token.term, *prefix, distance, boost)?;
+                    parts.push(self.or_synonyms(&path, &token.term, node, boost)?);
                 }
                 if *all { and(parts) } else { or(parts, 1) }
             }
@@ -311,14 +333,19 @@ impl<'a> Planner<'a> {
         Ok(mapping.registry.analyzer(name)?.analyze(text))
     }
 
-    /// Returns the ends of a date range, both included.
-    fn dates(&self, path: &str, range: &Range<String>, parser: Option<&str>) -> Result<(i64, i64)> {
+    /// Returns the ends of a date range, both included. Without a parser, they are written like dates of the field or in a usual format.
+    fn dates(&self, path: &str, range: &Range<String>, named: Option<&str>) -> Result<(i64, i64)> {
         let mapping = &self.definition.mapping;
         let parser =
-            mapping.registry.date_parser(parser.unwrap_or_else(|| mapping.date_parser_of(path)))?;
+            mapping.registry.date_parser(named.unwrap_or_else(|| mapping.date_parser_of(path)))?;
+        let other = named.is_none().then(DateParser::optional);
+        let read = |text: &str| {
+            let other = || other.as_ref().and_then(|other| other.parse(text));
+            parser.parse(text).or_else(other)
+        };
         let parse = |bound: &Option<String>, end: &str| match bound {
             None => Ok(None),
-            Some(text) => match parser.parse(text) {
+            Some(text) => match read(text) {
                 Some(nanos) => Ok(Some(nanos)),
                 None => Err(Error::request(format!(
                     "invalid {end}: unable to parse datetime with any of the layouts: {text}"
@@ -393,6 +420,36 @@ impl<'a> Planner<'a> {
         self.expanded(path, &Pattern::Fuzzy { term, prefix, distance }, boost)
     }
 
+    /// Returns the terms that are found in place of a term.
+    fn synonyms(&mut self, path: &str, term: &str) -> Result<Vec<String>> {
+        let Some(source) = self.definition.mapping.synonym_source_of(path) else {
+            return Ok(Vec::new());
+        };
+        let prefix = synonym_prefix(source, term);
+        match self.lookup {
+            Lookup::Off => Ok(Vec::new()),
+            Lookup::Known(known) => Ok(known.get(&prefix)),
+            Lookup::Local => {
+                let found = local(self.segments, &prefix)?;
+                self.looked_up.add(prefix, &found);
+                Ok(found.into_iter().collect())
+            }
+        }
+    }
+
+    /// Returns a node that matches what the node of a term matches, or one of its synonyms.
+    fn or_synonyms(&mut self, path: &str, term: &str, node: Node, boost: f32) -> Result<Node> {
+        let mut parts = vec![node];
+        for synonym in self.synonyms(path, term)? {
+            parts.push(self.term(path, &synonym, boost)?);
+        }
+        // A document need not contain all of the words.
+        Ok(match parts.len() {
+            1 => parts.remove(0),
+            _ => Node::Or { parts, min: 1, coord: false },
+        })
+    }
+
     fn expanded(&mut self, path: &str, pattern: &Pattern<'_>, boost: f32) -> Result<Node> {
         let mut parts = Vec::new();
         for term in self.found(path, pattern, boost)? {
@@ -425,11 +482,16 @@ impl<'a> Planner<'a> {
         for (position, alternatives) in places {
             let mut terms: Vec<Term> = Vec::new();
             // Positions without a term are gaps.
-            let alternatives: Vec<String> =
+            let mut alternatives: Vec<String> =
                 alternatives.into_iter().filter(|term| !term.is_empty()).collect();
             if alternatives.is_empty() {
                 continue;
             }
+            let mut synonyms = Vec::new();
+            for term in &alternatives {
+                synonyms.extend(self.synonyms(path, term)?);
+            }
+            alternatives.extend(synonyms);
             for term in alternatives {
                 let distance = fuzziness.of(&term);
                 let found = if distance == 0 {
@@ -462,7 +524,9 @@ impl<'a> Planner<'a> {
         for segment in self.segments {
             paths.extend(segment.paths()?.iter().cloned());
         }
-        Ok(paths.into_iter().filter(|path| path != COLLECTION && !outside.contains(path)).collect())
+        let is_member =
+            |path: &String| path != COLLECTION && path != SYNONYMS && !outside.contains(path);
+        Ok(paths.into_iter().filter(is_member).collect())
     }
 }
 

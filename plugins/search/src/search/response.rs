@@ -7,12 +7,15 @@ use super::sort::{Ranked, compare};
 use super::suggest::Suggestion;
 use crate::error::Error;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The response to a request.
 #[derive(Clone, Debug)]
 pub struct Response {
-    partitions: usize,
+    /// The indexes that the request was for. Each has one partition, of which every node with documents holds a part.
+    indexes: BTreeSet<String>,
+    /// The indexes of which a part is missing.
+    incomplete: BTreeSet<String>,
     errors: BTreeMap<String, Error>,
     hits: Vec<(String, PartialHit)>,
     total: u64,
@@ -21,11 +24,31 @@ pub struct Response {
     suggestions: BTreeMap<String, Suggestion>,
 }
 
-/// Merges the results of the partitions, each with the name of its partition.
+/// Returns the index of a part. The name of a part is that of the partition, `INDEX_IDENTITY_SUM`, or `INDEX@NODE` if the node did
+/// not answer.
+fn index_of(part: &str) -> &str {
+    if let Some((index, _)) = part.rsplit_once('@') {
+        return index;
+    }
+    let is_number = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+    };
+    let pieces = part.rsplit_once('_').and_then(|(rest, sum)| {
+        let (index, identity) = rest.rsplit_once('_')?;
+        Some((index, identity, sum))
+    });
+    match pieces {
+        Some((index, identity, sum)) if is_number(identity, 16) && is_number(sum, 8) => index,
+        _ => part,
+    }
+}
+
+/// Merges the results of the parts of all indexes, each with its name.
 #[must_use]
 pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>) -> Response {
     let mut response = Response {
-        partitions: partials.len(),
+        indexes: BTreeSet::new(),
+        incomplete: BTreeSet::new(),
         errors: BTreeMap::new(),
         hits: Vec::new(),
         total: 0,
@@ -35,9 +58,11 @@ pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>)
     };
     let mut lists: Vec<Vec<(String, PartialHit)>> = Vec::new();
     for (name, partial) in partials {
+        response.indexes.insert(index_of(&name).to_owned());
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
+                response.incomplete.insert(index_of(&name).to_owned());
                 let mut key = name.clone();
                 // The parts of several nodes have the name of the same index.
                 for number in 2.. {
@@ -132,11 +157,11 @@ impl Response {
     /// Returns the response as JSON, with the hits first. `took` is in nanoseconds.
     #[must_use]
     pub fn to_json(&self, request: &Request, took: u64) -> Value {
-        let failed = self.errors.len();
+        let (total, failed) = (self.indexes.len(), self.incomplete.len());
         let mut status = json!({
-            "total": self.partitions,
+            "total": total,
             "failed": failed,
-            "successful": self.partitions - failed,
+            "successful": total - failed,
         });
         if failed > 0 {
             let errors: Map<String, Value> = self

@@ -9,7 +9,8 @@ use super::request::Request;
 use super::scorer::Explanation;
 use super::sort::{KeyReader, Order, Ranked, SortValue, is_beyond, shown};
 use super::suggest::Suggestion;
-use crate::definition::Definition;
+use super::synonyms::{Lookup, Thesaurus};
+use crate::definition::{Definition, SYNONYM_MARK, SYNONYMS};
 use crate::document::{FieldValue, Mapped, Place};
 use crate::error::{Error, Result};
 use crate::index::{COLLECTION, END, Index, Segment};
@@ -172,12 +173,27 @@ pub fn search_with(
     near: &Nearest,
     cancelled: Cancelled<'_>,
 ) -> Result<Partial> {
+    search_knowing(index, request, near, None, cancelled)
+}
+
+/// Like [`search_with`], with the synonyms of all partitions instead of those of this one.
+///
+/// # Errors
+/// As for [`search`].
+pub fn search_knowing(
+    index: &Index,
+    request: &Request,
+    near: &Nearest,
+    synonyms: Option<&Thesaurus>,
+    cancelled: Cancelled<'_>,
+) -> Result<Partial> {
     let segments: Vec<Arc<Segment>> = index.segments().cloned().collect();
     let definition = &**index.definition();
     if request.validate {
         check_fields(definition, &request.query)?;
     }
-    let mut planner = Planner::new(definition, &segments);
+    let lookup = synonyms.map_or(Lookup::Local, Lookup::Known);
+    let mut planner = Planner::new(definition, &segments).with_synonyms(lookup);
     let near = || near.0.iter().cloned().zip(request.knn.iter().map(|knn| knn.boost));
     let node = if request.knn.is_empty() {
         planner.plan(&request.query)?
@@ -257,7 +273,7 @@ impl<'a> Collector<'a> {
         let request = self.request;
         let scored = request.needs_scores();
         let mut scorer = node.scorer(self.segment, scored, false)?;
-        let collections = self.collections()?;
+        let (collections, hidden) = (self.collections()?, self.hidden()?);
         let vbuckets = request.vbuckets.as_ref().map(|_| self.segment.vbuckets()).transpose()?;
         let mut counters = Vec::new();
         for facet in request.facets.values() {
@@ -285,7 +301,8 @@ impl<'a> Collector<'a> {
             }
             let is_hit = !self.segment.is_deleted(doc)
                 && vbuckets.as_ref().is_none_or(|column| request.sees(column.first(doc)))
-                && collections.as_ref().is_none_or(|docs| docs.binary_search(&doc).is_ok());
+                && collections.as_ref().is_none_or(|docs| docs.binary_search(&doc).is_ok())
+                && hidden.binary_search(&doc).is_err();
             if is_hit {
                 partial.total += 1;
                 let score = if scored { scorer.score() } else { 0.0 };
@@ -415,17 +432,32 @@ impl<'a> Collector<'a> {
         }
         let mut docs = Vec::new();
         for name in &self.request.collections {
-            if let Some(info) = self.segment.term(COLLECTION, name)? {
-                let mut postings = self.segment.postings(COLLECTION, &info, false)?;
-                while tantivy::DocSet::doc(&postings) != END {
-                    docs.push(tantivy::DocSet::doc(&postings));
-                    tantivy::DocSet::advance(&mut postings);
-                }
-            }
+            docs.extend(self.documents_with(COLLECTION, name)?);
         }
         docs.sort_unstable();
         docs.dedup();
         Ok(Some(docs))
+    }
+
+    /// Returns the documents that define synonyms, in order. They are no hits.
+    fn hidden(&self) -> Result<Vec<u32>> {
+        if self.definition.mapping.synonyms.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.documents_with(SYNONYMS, SYNONYM_MARK)
+    }
+
+    /// Returns the documents with a term, in order.
+    fn documents_with(&self, path: &str, term: &str) -> Result<Vec<u32>> {
+        let mut docs = Vec::new();
+        if let Some(info) = self.segment.term(path, term)? {
+            let mut postings = self.segment.postings(path, &info, false)?;
+            while tantivy::DocSet::doc(&postings) != END {
+                docs.push(tantivy::DocSet::doc(&postings));
+                tantivy::DocSet::advance(&mut postings);
+            }
+        }
+        Ok(docs)
     }
 }
 
@@ -524,6 +556,7 @@ fn fields(mapped: &Mapped, wanted: &[String]) -> Map<String, Value> {
             FieldValue::Point(lon, lat) => vec![number(*lon), number(*lat)].into(),
             FieldValue::Shape(shape) => shape.clone(),
             FieldValue::Vectors(vectors) => vectors_json(vectors),
+            FieldValue::Terms(terms) => terms.clone().into(),
             FieldValue::Ip(address) => {
                 let address = std::net::Ipv6Addr::from(*address);
                 address

@@ -106,6 +106,49 @@ fn a_document_with_a_hundred_thousand_fields_is_indexed_in_part() {
     assert!(world.ids(&json!({"match": "equal", "field": "f099999"})).unwrap().is_empty());
 }
 
+/// Returns how many values of a document were left out.
+fn skipped(world: &mut World, body: &Value) -> u64 {
+    let body = body.to_string();
+    let (id, place) = ("a", nacre_search::Place::default());
+    let change = nacre_search::Change { vb: 0, id, body: Some(body.as_bytes()), place };
+    world.index.apply(&[change]).unwrap().skipped
+}
+
+#[test]
+fn values_that_do_not_suit_the_mapping_are_counted() {
+    let field = |kind: &str| json!({"fields": [{"type": kind, "dims": 2, "index": true}]});
+    let properties = json!({
+        "v": field("vector"), "b": field("vector_base64"), "n": field("number"),
+        "p": field("geopoint"), "d": field("datetime"), "ip": field("IP"),
+    });
+    let mapping = json!({"default_mapping": {"dynamic": false, "properties": properties}});
+    let mut world = World::new(&json!({"mapping": mapping})).unwrap();
+    for suitable in [
+        json!({"v": [1, 2], "b": "AACAPwAAAEA=", "n": 1, "p": [1, 2], "d": "2020-01-01", "ip": "::1"}),
+        json!({"v": [[1, 2], [3, 4]], "n": [1, 2], "p": [[1, 2], [3, 4]]}),
+        json!({"v": null, "other": "text"}),
+    ] {
+        assert_eq!(skipped(&mut world, &suitable), 0, "{suitable}");
+    }
+    for unsuitable in [
+        json!({"v": [1, 2, 3]}),
+        json!({"v": ["x", "y"]}),
+        json!({"b": "####"}),
+        json!({"b": "AACAPw=="}),
+        json!({"n": "five"}),
+        json!({"p": "nowhere"}),
+        json!({"d": "yesterday"}),
+        json!({"ip": "10.0.0"}),
+    ] {
+        assert_eq!(skipped(&mut world, &unsuitable), 1, "{unsuitable}");
+        assert_eq!(world.ids(&json!({"match_all": {}})).unwrap(), ["a"], "the document counts");
+    }
+    let mut world = World::new(&Value::Null).unwrap();
+    let members: serde_json::Map<String, Value> =
+        (0..100_000).map(|n| (format!("f{n:06}"), Value::from(1))).collect();
+    assert_eq!(skipped(&mut world, &Value::Object(members)), 90_000);
+}
+
 #[test]
 fn invalid_and_too_deep_json_counts_as_an_empty_object() {
     let mut world = World::new(&Value::Null).unwrap();

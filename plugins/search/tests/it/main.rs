@@ -9,4 +9,5 @@ mod persistence;
 mod recall;
 mod service;
 mod size;
+mod synonyms;
 mod world;

@@ -111,6 +111,37 @@ fn a_failed_partition_is_named_in_addition_to_the_hits_of_others() {
 }
 
 #[test]
+fn the_parts_of_several_nodes_are_one_partition_of_their_index() {
+    // Clients of Couchbase compare the numbers with the partitions of the definition. An index has one, whatever the number of nodes.
+    let worlds = worlds(3);
+    let request = Request::parse(br#"{"query": {"match_all": {}}}"#).unwrap();
+    let status = |names: [&str; 3], absent: &[&str]| {
+        let part = |at: usize| search(&worlds[at].index, &request, &mut || false);
+        let parts = names.iter().enumerate().map(|(at, name)| ((*name).to_owned(), part(at)));
+        let late = |name: &&str| {
+            let text = "context deadline exceeded".to_owned();
+            ((*name).to_owned(), Err(Error { status: 504, text }))
+        };
+        let parts = parts.chain(absent.iter().map(late)).collect();
+        merge(&request, parts).to_json(&request, 1)["status"].clone()
+    };
+    let (one, other) = ("b.s.i_00112233445566aa_0a1b2c3d", "b.s.j_8899aabbccddeeff_01234567");
+    assert_eq!(status([one; 3], &[]), json!({"total": 1, "failed": 0, "successful": 1}));
+    let both = json!({"total": 2, "failed": 0, "successful": 2});
+    assert_eq!(status([one, other, one], &[]), both, "an alias of two indexes");
+    let late = "context deadline exceeded";
+    assert_eq!(
+        status([one, other, one], &["b.s.j@h:9", "b.s.j@h:10"]),
+        json!({
+            "total": 2, "failed": 1, "successful": 1,
+            "errors": {"b.s.j@h:9": late, "b.s.j@h:10": late},
+        })
+    );
+    let plain = ["b.s.i_x_y", "b.s.i_00112233445566aa", "i"];
+    assert_eq!(status(plain, &[])["total"], 3, "names of another form are those of indexes");
+}
+
+#[test]
 fn a_request_is_abandoned_at_its_timeout() {
     let mut world = World::new(&Value::Null).unwrap();
     let bodies: Vec<String> = (0..9000).map(|id| format!("d{id}")).collect();

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Node, three};
 use crate::process::{PASSWORD, USER};
-use nacre_conformance::kv::{KvClient, Request};
+use nacre_conformance::kv::{KvClient, Reply, Request};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const BUCKET: &str = "copies";
-const OP_SET: u8 = 0x01;
+pub const OP_SET: u8 = 0x01;
 pub const OP_GET: u8 = 0x00;
 const OP_INCREMENT: u8 = 0x05;
 /// Increment, initial value of a new counter, and no expiry.
@@ -19,8 +19,8 @@ const NOT_MY_VBUCKET: u16 = 0x07;
 const TEMPORARY_FAILURE: u16 = 0x86;
 const DURABILITY_IMPOSSIBLE: u16 = 0xa1;
 const COMMITTED_ANEW: u16 = 0xa4;
-const WRITE_IN_PROGRESS: u16 = 0xa2;
-const AMBIGUOUS: u16 = 0xa3;
+pub const WRITE_IN_PROGRESS: u16 = 0xa2;
+pub const AMBIGUOUS: u16 = 0xa3;
 /// How long an operation is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,13 +61,7 @@ impl SmartClient {
         }
     }
 
-    fn try_once(
-        &mut self,
-        key: &[u8],
-        opcode: u8,
-        level: u8,
-        value: &[u8],
-    ) -> io::Result<(u16, Vec<u8>)> {
+    fn try_once(&mut self, key: &[u8], opcode: u8, level: u8, value: &[u8]) -> io::Result<Reply> {
         let vbid = nacre_conformance::kv::vbid(key, 1024);
         let place = usize::try_from(self.map[usize::from(vbid)][0]);
         let place = place.map_err(|_| io::Error::other("nobody serves it"))?;
@@ -91,7 +85,7 @@ impl SmartClient {
             ..Request::default()
         };
         match client.call(&request) {
-            Ok(reply) => Ok((reply.status, reply.value)),
+            Ok(reply) => Ok(reply),
             Err(error) => {
                 self.connections.remove(&server);
                 Err(error)
@@ -101,12 +95,20 @@ impl SmartClient {
 
     /// Tries until the answer is final: the status, and the value of a read.
     pub fn call(&mut self, key: &[u8], opcode: u8, level: u8, value: &[u8]) -> (u16, Vec<u8>) {
+        let reply = self.reply(key, opcode, level, value);
+        (reply.status, reply.value)
+    }
+
+    /// Tries until the answer is final.
+    pub fn reply(&mut self, key: &[u8], opcode: u8, level: u8, value: &[u8]) -> Reply {
         let begun = Instant::now();
         loop {
-            match self.try_once(key, opcode, level, value) {
-                Ok((NOT_MY_VBUCKET | TEMPORARY_FAILURE, _)) | Err(_) => {}
-                Ok((DURABILITY_IMPOSSIBLE | COMMITTED_ANEW, _)) => {}
-                Ok(answer) => return answer,
+            if let Ok(reply) = self.try_once(key, opcode, level, value) {
+                match reply.status {
+                    NOT_MY_VBUCKET | TEMPORARY_FAILURE | DURABILITY_IMPOSSIBLE | COMMITTED_ANEW => {
+                    }
+                    _ => return reply,
+                }
             }
             assert!(begun.elapsed() < PATIENCE, "no answer for {:?}", String::from_utf8_lossy(key));
             std::thread::sleep(Duration::from_millis(5));

@@ -1,12 +1,16 @@
 //! Search from outside: endpoints in the words that clients look for, rights, restarts, and several nodes.
 
 use crate::cluster::Node;
-use crate::copies::{is_rebalancing, rebalance};
+use crate::copies::{AMBIGUOUS, OP_SET, SmartClient, WRITE_IN_PROGRESS, is_rebalancing, rebalance};
 use crate::process::{BUCKET, PASSWORD, Server, USER, from_env};
-use crate::spread::{self, nodes_with_bucket, rows};
+use crate::spread::{self, SetAtLast, nodes_with_bucket, rows};
 use nacre_conformance::http;
 use nacre_types::Vbid;
 use serde_json::{Value, json};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Port of the service relative to the others.
@@ -185,6 +189,54 @@ fn an_index_is_made_asked_changed_and_deleted() {
     succeed(base, "DELETE", "/api/index/i", &Value::Null);
     assert!(refused(base, "GET", "/api/index/i", &Value::Null).contains("index not found"));
     assert_eq!(ask(base, "GET", "/api/nothing", &Value::Null).0, 404);
+}
+
+#[test]
+fn controls_are_part_of_the_definition_and_statistics_say_what_is_indexed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    write(&server, &[("a", r#"{"t":"wine"}"#)]);
+    let index = "/api/index/i";
+    let made = succeed(base, "PUT", index, &index_of(BUCKET));
+    let uuid = made["uuid"].as_str().unwrap();
+    succeed(base, "GET", &format!("{index}?indexUUID={uuid}"), &Value::Null);
+    let text = refused(base, "GET", &format!("{index}?indexUUID=00"), &Value::Null);
+    assert!(text.contains("wrong index UUID"), "{text}");
+    let control = |operation: &str| {
+        succeed(base, "POST", &format!("{index}/{operation}"), &Value::Null);
+        succeed(base, "GET", index, &Value::Null)["indexDef"].clone()
+    };
+    let frozen = control("planFreezeControl/freeze");
+    assert_eq!(frozen["planParams"]["planFrozen"], true);
+    assert_ne!(frozen["uuid"], made["uuid"], "each control is a version");
+    let mut parted = index_of(BUCKET);
+    parted["uuid"] = "*".into();
+    parted["planParams"] = json!({"indexPartitions": 2});
+    let text = refused(base, "PUT", index, &parted);
+    let words = "cannot update partition or replica count for a planFrozen index";
+    assert!(text.contains(words), "{text}");
+    assert_eq!(control("planFreezeControl/unfreeze")["planParams"]["planFrozen"], Value::Null);
+    succeed(base, "PUT", index, &parted);
+    for (operation, read, write) in
+        [("ingestControl/pause", true, false), ("queryControl/disallow", false, false)]
+    {
+        let of_node = control(operation)["planParams"]["nodePlanParams"][""][""].clone();
+        assert_eq!(of_node, json!({"canRead": read, "canWrite": write}), "{operation}");
+    }
+    control("ingestControl/resume");
+    let allowed = control("queryControl/allow");
+    assert_eq!(allowed["planParams"], json!({"indexPartitions": 2}));
+    assert_eq!(found(base, index, &json!({"match": "wine"})).1, 1);
+    let progress = succeed(base, "GET", "/api/stats/index/i/progress", &Value::Null);
+    let reached = (&progress["doc_count"], &progress["num_mutations_to_index"]);
+    assert_eq!(reached, (&json!(1), &json!(0)), "{progress}");
+    assert_eq!(progress["ingest_status"], "ready");
+    let stats = ask(base, "GET", "/api/nsstats", &Value::Null).1;
+    assert_eq!(stats[format!("{BUCKET}:i:doc_count")], 1, "{stats}");
+    assert!(stats["total_queries"].as_u64().unwrap() > 0, "{stats}");
+    let options = succeed(base, "GET", "/api/conciseOptions", &Value::Null);
+    assert_eq!(options["bleveMaxResultWindow"], "10000");
 }
 
 #[test]
@@ -452,7 +504,8 @@ fn each_node_answers_for_all_nodes_while_copies_move_and_nodes_end() {
     assert_eq!(answer["count"], spread::DOCUMENTS);
     let wide = json!({"query": {"match_all": {}}, "size": 0, "ctl": fresh()});
     let (_, answer) = ask(base, "POST", "/api/index/i/query", &wide);
-    assert_eq!(answer["status"], json!({"total": 3, "failed": 0, "successful": 3}), "{answer}");
+    // An index is one partition, whatever the number of nodes that hold a part of it.
+    assert_eq!(answer["status"], json!({"total": 1, "failed": 0, "successful": 1}), "{answer}");
     let written = (0..100).map(|n| Vbid::of(format!("k{n}").as_bytes(), 1024));
     let vector: Value = written.map(|vbid| (format!("{}/77", vbid.0), json!(1))).collect();
     for (status, answer) in at_plus(&nodes, &vector, 60_000) {
@@ -468,6 +521,121 @@ fn each_node_answers_for_all_nodes_while_copies_move_and_nodes_end() {
     });
     check(&nodes[..1]);
     check(&nodes[2..]);
+}
+
+/// What a client has written so far.
+#[derive(Default)]
+struct Written {
+    /// The newest seqno of each vBucket.
+    seqnos: BTreeMap<u16, u64>,
+    /// Number of acknowledged documents.
+    count: u64,
+}
+
+/// Writes documents, each acknowledged by a majority of the copies, until a flag is set. `begun` counts those that may exist.
+fn write_until(
+    is_over: &AtomicBool,
+    client: &mut SmartClient,
+    written: &Mutex<Written>,
+    begun: &AtomicU64,
+) {
+    while !is_over.load(Ordering::Relaxed) {
+        let key = format!("load{}", begun.fetch_add(1, Ordering::Relaxed));
+        let seqno = loop {
+            let reply = client.reply(key.as_bytes(), OP_SET, 1, br#"{"t":"pearl"}"#);
+            if reply.status == 0 {
+                break u64::from_be_bytes(reply.extras[8..16].try_into().unwrap());
+            }
+            // The document may exist or not: the same is written again.
+            let is_open = matches!(reply.status, AMBIGUOUS | WRITE_IN_PROGRESS);
+            assert!(is_open, "a write was answered with {:#x}", reply.status);
+        };
+        let mut written = written.lock().unwrap();
+        written.seqnos.insert(Vbid::of(key.as_bytes(), 1024).0, seqno);
+        written.count += 1;
+    }
+}
+
+/// Searches for all documents that were acknowledged before. Returns false if the node refuses, because another that may have some of
+/// them does not answer.
+fn is_complete(
+    port_base: u16,
+    written: &Mutex<Written>,
+    begun: &AtomicU64,
+    timeout_ms: u64,
+) -> bool {
+    let (count, vector) = {
+        let written = written.lock().unwrap();
+        let seqnos = written.seqnos.iter();
+        let vector: Value =
+            seqnos.map(|(vbid, seqno)| (format!("{vbid}/77"), json!(seqno))).collect();
+        (written.count, vector)
+    };
+    let consistency = json!({"level": "at_plus", "vectors": {"i": vector}});
+    let ctl = json!({"timeout": timeout_ms, "consistency": consistency});
+    let body = json!({"query": {"match": "pearl", "field": "t"}, "size": 0, "ctl": ctl});
+    let (status, answer) = ask(port_base, "POST", "/api/index/i/query", &body);
+    if status != 200 {
+        assert!(status == 412 || status >= 500, "{status}: {answer}");
+        return false;
+    }
+    assert_eq!(answer["status"]["failed"], 0, "no part is missing: {answer}");
+    let total = answer["total_hits"].as_u64().unwrap();
+    let most = begun.load(Ordering::Relaxed);
+    assert!((count..=most).contains(&total), "{count} acknowledged, {most} begun, {total} found");
+    true
+}
+
+#[test]
+fn queries_at_plus_are_complete_under_load_while_copies_move_and_a_node_ends() {
+    // A client writes throughout. Each query names the seqnos that were acknowledged before, and finds all of their documents, each
+    // once.
+    let mut nodes = [Node::start(), Node::start(), Node::start()];
+    assert_eq!(nodes[0].add(&nodes[1]).0, 200);
+    let form = format!("name={}&ramQuotaMB=100&replicaNumber=2", spread::BUCKET);
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    succeed(nodes[0].port_base, "PUT", "/api/index/i", &index_of(spread::BUCKET));
+    let ports = [0, 1, 2].map(|at: usize| nodes[at].port_base);
+    let mut client = SmartClient::new(&nodes, spread::BUCKET);
+    let (written, begun) = (Mutex::new(Written::default()), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let complete = |ports: &[u16], timeout_ms: u64| {
+        let ask = |port_base: &&u16| is_complete(**port_base, &written, &begun, timeout_ms);
+        ports.iter().filter(ask).count()
+    };
+    std::thread::scope(|scope| {
+        let _over = SetAtLast(&is_over);
+        scope.spawn(|| write_until(&is_over, &mut client, &written, &begun));
+        assert_eq!(nodes[0].add(&nodes[2]).0, 200);
+        rebalance(&nodes, &[]);
+        let mut rounds = 0;
+        while rounds < 5 || is_rebalancing(&nodes[0]) {
+            assert_eq!(complete(&ports[..2], 60_000), 2);
+            rounds += 1;
+        }
+        assert_eq!(complete(&ports, 60_000), 3);
+        nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+        nodes[1].kill();
+        let (left, refused) = ([ports[0], ports[2]], Cell::new(0));
+        nodes[0].wait_until("the failover", |node| {
+            refused.set(refused.get() + left.len() - complete(&left, 5_000));
+            node.json("/pools/default")["nodes"][1]["clusterMembership"] == "inactiveFailed"
+        });
+        // The other copies of its vBuckets are indexed from their history.
+        crate::process::until(|| (complete(&left, 5_000) == 2).then_some(()));
+        let count = || written.lock().unwrap().count;
+        let before = count();
+        crate::process::until(|| {
+            (complete(&left, 5_000) == 2 && count() > before + 100).then_some(())
+        });
+        eprintln!(
+            "{rounds} rounds while copies moved; {} queries refused before the failover; {} documents",
+            refused.get(),
+            count()
+        );
+    });
 }
 
 #[test]
@@ -504,7 +672,7 @@ fn an_answer_lacks_only_the_part_of_an_unresponsive_node() {
     for body in [plain, of(json!({"timeout": 6000}))] {
         let (answer, took) = partial(&body);
         let status = &answer["status"];
-        assert_eq!((&status["total"], &status["successful"]), (&json!(3), &json!(2)), "{answer}");
+        assert_eq!((&status["total"], &status["successful"]), (&json!(1), &json!(0)), "{answer}");
         let errors = status["errors"].as_object().unwrap();
         let (name, error) = errors.iter().next().unwrap();
         assert!(name.starts_with('i') && name.ends_with(&silent), "{answer}");
@@ -569,6 +737,47 @@ fn statement(login: (&str, &str), port_base: u16, statement: &str) -> Result<Val
 }
 
 #[test]
+fn words_of_a_collection_are_found_in_place_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    let scope = format!("/pools/default/buckets/{BUCKET}/scopes");
+    assert_eq!(server.rest("POST", &scope, "name=s").unwrap().status, 200);
+    for collection in ["texts", "words"] {
+        let path = format!("{scope}/s/collections");
+        let form = format!("name={collection}");
+        assert_eq!(server.rest("POST", &path, &form).unwrap().status, 200);
+    }
+    let run = |text: &str| statement((USER, PASSWORD), base, &text.replace('$', BUCKET)).unwrap();
+    run("INSERT INTO $.s.texts VALUES ('a', {'t': 'fast car'}), ('b', {'t': 'auto'})");
+    run("INSERT INTO $.s.words VALUES ('1', {'synonyms': ['car', 'auto']})");
+    let index = format!("/api/bucket/{BUCKET}/scope/s/index/i");
+    let of = |collection: &str| {
+        let source = json!({"collection": collection, "analyzer": "standard"});
+        let mapping = json!({
+            "default_mapping": {"enabled": false},
+            "types": {"s.texts": {}},
+            "analysis": {"synonym_sources": {"en": source}},
+            "default_synonym_source": "en",
+        });
+        let mode = json!({"mode": "scope.collection.type_field"});
+        let mut body = index_of(BUCKET);
+        body["params"] = json!({"doc_config": mode, "mapping": mapping});
+        body
+    };
+    let text = refused(base, "PUT", &index, &of("none"));
+    assert!(text.contains("collection: 'none' doesn't belong to scope: 's'"), "{text}");
+    succeed(base, "PUT", &index, &of("words"));
+    let found = |word: &str| found(base, &index, &json!({"match": word, "field": "t"})).0;
+    assert_eq!(found("car"), ["a", "b"]);
+    assert_eq!(found("auto"), ["a", "b"]);
+    let count = succeed(base, "GET", &format!("{index}/count"), &Value::Null);
+    assert_eq!(count["count"], 2, "the words are no documents of the index");
+    run("DELETE FROM $.s.words USE KEYS '1'");
+    assert_eq!(found("car"), ["a"]);
+}
+
+#[test]
 fn statements_search_with_an_index_and_without_one() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
@@ -629,6 +838,17 @@ fn statements_search_with_an_index_and_without_one() {
     let best =
         "SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'wine') ORDER BY SEARCH_SCORE() DESC LIMIT 1";
     assert_eq!(rows(best), json!([3]));
+    // Of two indexes that can answer, the statement chooses one.
+    succeed(base, "PUT", "/api/index/j", &index_of(BUCKET));
+    for (hint, index) in
+        [("", "i"), ("USE INDEX (j USING FTS)", "j"), ("USE INDEX (k USING FTS)", "i")]
+    {
+        let text = format!("SELECT RAW x.n FROM $ x {hint} WHERE SEARCH(x.t, 'wine') ORDER BY x.n");
+        assert_eq!(rows(&text), json!([1, 2, 3]), "{text}");
+        let explained = rows(&format!("EXPLAIN {text}")).to_string();
+        assert!(explained.contains(&format!("\"index\":\"{index}\"")), "{explained}");
+    }
+    succeed(base, "DELETE", "/api/index/j", &Value::Null);
     assert_eq!(rows("DELETE FROM $ x WHERE SEARCH(x.t, 'beer') RETURNING RAW x.n"), json!([4]));
     assert_eq!(rows("SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'beer')"), json!([]));
     // Without the right to search, a user has no index; without the right to query, nothing.

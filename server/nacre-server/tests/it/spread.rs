@@ -212,7 +212,7 @@ fn each_node_answers_queries_for_all_nodes() {
 }
 
 /// Sets a flag when it is dropped, even by a panic.
-struct SetAtLast<'a>(&'a AtomicBool);
+pub struct SetAtLast<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtLast<'_> {
     fn drop(&mut self) {

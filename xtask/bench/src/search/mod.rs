@@ -1,5 +1,5 @@
 //! `cargo xtask bench search`: compares nacre with bleve, the engine of Couchbase Search, on the same documents, each as a server
-//! behind HTTP: the cost of indexing, and queries of eleven kinds. SQLite and PostgreSQL are measured for the kinds that they
+//! behind HTTP: the cost of indexing, and queries of eleven kinds. SQLite, PostgreSQL and tantivy are measured for the kinds that they
 //! support.
 //!
 //! The servers share one processor in turns, the client has the other. Both engines get the same mapping and the same requests,

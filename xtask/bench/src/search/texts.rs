@@ -1,4 +1,4 @@
-//! The same documents and words in SQLite and PostgreSQL, for the kinds of query that they support.
+//! The same documents and words in SQLite, PostgreSQL and tantivy itself, for the kinds of query that they support.
 
 use super::queries::{self, Kind};
 use super::table;
@@ -9,7 +9,8 @@ use std::path::Path;
 use xtask_setup::command::{output, workspace, wrapped};
 use xtask_setup::tools;
 
-/// Measures both, each with one client, and prints the results. Skips PostgreSQL if it is not installed.
+/// Measures them, each with one client, and prints the results. Skips PostgreSQL if it is not installed. SQLite and tantivy run in the
+/// process of the client, so that their queries cost no request.
 ///
 /// # Errors
 /// Fails when one of them fails.
@@ -22,30 +23,32 @@ pub fn run(documents: &Path, kinds: &[Kind]) -> Result<(), String> {
     std::fs::write(&queries, words).map_err(failed)?;
     let outcome = measure(&folder, documents, &queries);
     let _ = std::fs::remove_dir_all(&folder);
-    let (sqlite, postgres) = outcome?;
-    let mut table = table(&["CPU", "SQLite FTS5", "PostgreSQL tsvector"]);
+    let figures = outcome?;
+    let mut table = table(&["CPU", "SQLite FTS5", "PostgreSQL tsvector", "tantivy, native"]);
+    let mut row = |name: &str, of: &dyn Fn(&Value) -> String| {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(figures.iter().map(of));
+        table.add_row(cells);
+    };
     let number = |value: &Value, digits: usize| {
         value.as_f64().map_or("-".to_owned(), |number| format!("{number:.digits$}"))
     };
-    table.add_row([
-        "indexing, s",
-        &number(&sqlite["index_cpu_s"], 2),
-        &number(&postgres["index_cpu_s"], 2),
-    ]);
-    let megabytes = |figures: &Value| figures["bytes"].as_f64().map(|bytes| bytes / 1e6);
-    let size =
-        |figures: &Value| megabytes(figures).map_or("-".to_owned(), |size| format!("{size:.1}"));
-    table.add_row(["texts and index, MB", &size(&sqlite), &size(&postgres)]);
-    for kind in kinds.iter().filter(|kind| !sqlite["cpu_us"][kind.name].is_null()) {
-        let of = |figures: &Value| number(&figures["cpu_us"][kind.name], 0);
-        table.add_row([&format!("{}, us", kind.name), &of(&sqlite), &of(&postgres)]);
+    row("indexing, s", &|figures| number(&figures["index_cpu_s"], 2));
+    row("texts and index, MB", &|figures| {
+        let megabytes = figures["bytes"].as_f64().map(|bytes| bytes / 1e6);
+        megabytes.map_or("-".to_owned(), |size| format!("{size:.1}"))
+    });
+    for kind in kinds.iter().filter(|kind| !figures[0]["cpu_us"][kind.name].is_null()) {
+        row(&format!("{}, us", kind.name), &|figures| number(&figures["cpu_us"][kind.name], 0));
     }
     println!("{table}");
     Ok(())
 }
 
-fn measure(folder: &Path, documents: &Path, queries: &Path) -> Result<(Value, Value), String> {
-    let python = tools::python("psycopg-1", &["psycopg[binary]==3.3.3"])?;
+/// Returns the figures of SQLite, PostgreSQL and tantivy.
+fn measure(folder: &Path, documents: &Path, queries: &Path) -> Result<[Value; 3], String> {
+    let packages = ["psycopg[binary]==3.3.3", "tantivy==0.27.0"];
+    let python = tools::python("texts-1", &packages)?;
     let ask = |engine: &str, target: &str| -> Result<Value, String> {
         let mut command = wrapped(&python, &ON_FIRST);
         command.arg(workspace().join("conformance/search/texts.py")).args([engine, target]);
@@ -54,6 +57,10 @@ fn measure(folder: &Path, documents: &Path, queries: &Path) -> Result<(Value, Va
         serde_json::from_str(&text).map_err(|error| format!("{engine}: {error}: {text}"))
     };
     let sqlite = ask("sqlite", &folder.join("sqlite.db").to_string_lossy())?;
+    let segments = folder.join("tantivy");
+    std::fs::create_dir_all(&segments)
+        .map_err(|error| format!("{}: {error}", segments.display()))?;
+    let tantivy = ask("tantivy", &segments.to_string_lossy())?;
     let port = PORT_BASE + 57;
     let postgres = match Postgres::start(port) {
         Err(reason) => {
@@ -66,5 +73,5 @@ fn measure(folder: &Path, documents: &Path, queries: &Path) -> Result<(Value, Va
             ask("postgres", &format!("host=127.0.0.1 port={port} user={user} dbname=postgres"))?
         }
     };
-    Ok((sqlite, postgres))
+    Ok([sqlite, postgres, tantivy])
 }
