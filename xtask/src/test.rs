@@ -317,6 +317,7 @@ fn http_api(binary: &Path) -> Result<(), String> {
 fn go_kit() -> Result<(), String> {
     let kit = workspace().join("plugins/nacre-plugin-go");
     let sources = [
+        "conformance/replication",
         "conformance/search/bleve",
         "examples/webhooks",
         "server/nacre-plugin-tools/templates/go",
