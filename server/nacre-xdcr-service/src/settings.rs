@@ -309,6 +309,19 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_lists_every_setting_with_its_default() {
+        let page = include_str!("../../../docs/reference/replication-settings.md");
+        for Knob { name, default, .. } in KNOBS {
+            let row = format!("\n| `{name}` | `{default}` |");
+            assert!(page.contains(&row), "{row}");
+        }
+        let refused = REFUSED.iter().map(|(name, _)| name);
+        for name in refused {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn a_setting_out_of_range_is_named() {
         let cases = [
             ("checkpointInterval", "59", "it must be a number between 60 and 14400"),
