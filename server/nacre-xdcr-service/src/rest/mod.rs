@@ -3,6 +3,7 @@
 mod reference;
 mod replication;
 mod stuck;
+mod trial;
 
 use crate::Xdcr;
 use crate::form::{self, segment};
@@ -40,6 +41,7 @@ pub(crate) const ROUTES: &[Route] = &[
     reads("GET", "/pools/default/replicationInfos", infos),
     reads("GET", "/pools/default/replications/{id}/stuckDocuments", stuck::list),
     writes("POST", "/controller/skipStuckDocument/{id}", stuck::skip),
+    writes("POST", "/controller/regexpValidation", trial::try_out),
 ];
 
 const fn reads(method: &'static str, path: &'static str, handler: Handler) -> Route {
