@@ -371,12 +371,7 @@ impl Driver {
                     self.lose_links();
                     self.check_soon();
                 }
-                Event::Map(map) => {
-                    if map.is_newer_than(&self.map) && map.active().len() == self.map.active().len()
-                    {
-                        self.map = *map;
-                    }
-                }
+                Event::Map(map) => self.follow_map(*map),
                 Event::Logged(vbid, input, outcome) => {
                     self.count_logged(outcome, now);
                     self.pending.push_back((vbid, *input));
@@ -393,6 +388,16 @@ impl Driver {
                     self.note(now, format!("the target cannot be reached: {reason}"));
                 }
             }
+        }
+    }
+
+    /// Follows a map that a node of the target sent with an answer. Links read such a map with the nodes' own addresses: a
+    /// replication that needs the alternate ones asks the management of the target.
+    fn follow_map(&mut self, map: ClusterMap) {
+        if self.plan.reference.as_ref().is_some_and(|reference| reference.external) {
+            self.check_soon();
+        } else if map.is_newer_than(&self.map) && map.active().len() == self.map.active().len() {
+            self.map = map;
         }
     }
 
