@@ -104,6 +104,10 @@ fn a_bucket_follows_another_until_the_replication_is_deleted() {
     let equal = printed(&node, &["diff", "one"]);
     assert_eq!(equal, "3 documents and deletions are equal\n");
     node.wait_until("it to run", |node| printed(node, &["status"]).contains("running"));
+    let metrics = node.ask("GET", "/metrics", "").1;
+    for name in ["docs_received", "docs_processed", "docs_sent", "docs_failed_cr_target"] {
+        assert!(metrics.contains(&format!("nacre_xdcr_{name}")), "{name}: {metrics}");
+    }
 
     printed(&node, &["delete", &id]);
     assert_eq!(task(&node), Value::Null);

@@ -401,12 +401,12 @@ impl Pipeline {
             }
             Answer::Busy => {
                 self.window.shrink(now.monotonic_ns);
-                self.retry_or_put_aside(
-                    id,
-                    Trouble::Busy("the target cannot take it now"),
-                    now,
-                    effects,
-                );
+                let reason = match self.settings.policy {
+                    Policy::Rule(_) => "the target cannot take it now",
+                    // A resolver that fails has the same answer as a target without memory.
+                    Policy::Resolver(_) => "the target, or its resolver, cannot take it now",
+                };
+                self.retry_or_put_aside(id, Trouble::Busy(reason), now, effects);
             }
             Answer::NoCollection => {
                 let reason = "the target has no such collection".to_owned();
