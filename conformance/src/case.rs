@@ -656,6 +656,7 @@ pub const REST: &[(&str, &str)] = &[
 /// The files of cases for replication between clusters, which are sequences of requests over HTTP: group and text.
 pub const XDCR: &[(&str, &str)] = &[
     ("xdcr/filters", include_str!("../cases/xdcr/filters.json")),
+    ("xdcr/knobs", include_str!("../cases/xdcr/knobs.json")),
     ("xdcr/migration", include_str!("../cases/xdcr/migration.json")),
     ("xdcr/references", include_str!("../cases/xdcr/references.json")),
     ("xdcr/replications", include_str!("../cases/xdcr/replications.json")),

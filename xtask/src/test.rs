@@ -46,7 +46,7 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and the names of their steps.
-const LESSONS: [(&str, &str); 16] = [
+const LESSONS: [(&str, &str); 18] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
@@ -58,6 +58,8 @@ const LESSONS: [(&str, &str); 16] = [
     ("lesson on the HTTP API", "docs/guides/http-api.md"),
     ("lesson on plans", "docs/guides/read-a-plan.md"),
     ("lesson on clusters", "docs/guides/run-a-cluster.md"),
+    ("lesson on replication", "docs/guides/replicate-between-clusters.md"),
+    ("lesson on conflict resolvers", "docs/guides/write-a-conflict-resolver.md"),
     ("lesson on looking after a node", "docs/guides/look-after-a-node.md"),
     ("lesson on backups", "docs/guides/back-up-and-restore.md"),
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
@@ -317,6 +319,7 @@ fn http_api(binary: &Path) -> Result<(), String> {
 fn go_kit() -> Result<(), String> {
     let kit = workspace().join("plugins/nacre-plugin-go");
     let sources = [
+        "conformance/replication",
         "conformance/search/bleve",
         "examples/webhooks",
         "server/nacre-plugin-tools/templates/go",

@@ -27,14 +27,36 @@ impl ClusterMap {
     /// # Errors
     /// [`Error::Malformed`] if `bytes` is not JSON.
     pub fn read(bytes: &[u8], reached: &str, is_encrypted: bool) -> Result<ClusterMap, Error> {
+        ClusterMap::parse(bytes, reached, is_encrypted, false)
+    }
+
+    /// Parses a map as [`ClusterMap::read`] does, for a client in another network: with the alternate addresses of nodes that have
+    /// them.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if `bytes` is not JSON.
+    pub fn read_alternate(
+        bytes: &[u8],
+        reached: &str,
+        is_encrypted: bool,
+    ) -> Result<ClusterMap, Error> {
+        ClusterMap::parse(bytes, reached, is_encrypted, true)
+    }
+
+    fn parse(
+        bytes: &[u8],
+        reached: &str,
+        is_encrypted: bool,
+        is_outside: bool,
+    ) -> Result<ClusterMap, Error> {
         let map: Value = serde_json::from_slice(bytes)
             .map_err(|error| Error::Malformed(format!("the cluster map: {error}")))?;
         let number = |name: &str| map[name].as_u64().unwrap_or(0);
         let version = (number("revEpoch"), number("rev"));
         let vbuckets = &map["vBucketServerMap"];
         let host = reached.rsplit_once(':').map_or(reached, |(host, _)| host);
-        let servers = match is_encrypted {
-            true => encrypted_servers(&map),
+        let servers = match is_encrypted || is_outside {
+            true => servers_of(&map, if is_encrypted { "kvSSL" } else { "kv" }, is_outside),
             false => {
                 let servers = vbuckets["serverList"].as_array().into_iter().flatten();
                 servers.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -83,12 +105,17 @@ impl ClusterMap {
     }
 }
 
-/// Returns the addresses of the TLS ports, in the order of the map's servers.
-fn encrypted_servers(map: &Value) -> Vec<String> {
+/// Returns the addresses of a service, in the order of the map's servers: alternate ones if the client is outside of the network. A
+/// service without an alternate port has its own one.
+fn servers_of(map: &Value, service: &str, is_outside: bool) -> Vec<String> {
     let nodes = map["nodesExt"].as_array().into_iter().flatten();
     let address = |node: &Value| {
-        let host = node["hostname"].as_str().unwrap_or("$HOST");
-        let port = node["services"]["kvSSL"].as_u64()?;
+        let alternate = &node["alternateAddresses"]["external"];
+        let has_alternate = is_outside && alternate.is_object();
+        let named = if has_alternate { &alternate["hostname"] } else { &node["hostname"] };
+        let host = named.as_str().unwrap_or("$HOST");
+        let ports = if has_alternate { &alternate["ports"] } else { &node["services"] };
+        let port = ports[service].as_u64().or_else(|| node["services"][service].as_u64())?;
         Some(match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
@@ -116,6 +143,24 @@ mod tests {
         let encrypted = ClusterMap::read(MAP.as_bytes(), "10.0.0.1:11207", true).unwrap();
         assert_eq!(encrypted.servers(), ["10.0.0.1:11207", "[::2]:11207"]);
         assert!(!map.is_newer_than(&encrypted) && map.is_newer_than(&ClusterMap::default()));
+    }
+
+    #[test]
+    fn a_client_of_another_network_reaches_nodes_at_their_alternate_addresses() {
+        let map = r#"{"nodesExt": [
+                {"services": {"kv": 11210, "kvSSL": 11207},
+                 "alternateAddresses": {"external": {"hostname": "outside", "ports": {"mgmt": 32000, "kv": 32010}}}},
+                {"hostname": "::2", "services": {"kv": 11210, "kvSSL": 11207}}],
+            "vBucketServerMap": {"serverList": ["$HOST:11210", "[::2]:11210"], "vBucketMap": [[0], [1]]}}"#;
+        let reached = "10.0.0.1:32000";
+        let servers = |is_encrypted| {
+            let map = ClusterMap::read_alternate(map.as_bytes(), reached, is_encrypted).unwrap();
+            map.servers().to_vec()
+        };
+        assert_eq!(servers(false), ["outside:32010", "[::2]:11210"]);
+        assert_eq!(servers(true), ["outside:11207", "[::2]:11207"]);
+        let inside = ClusterMap::read(map.as_bytes(), reached, false).unwrap();
+        assert_eq!(inside.servers(), ["10.0.0.1:11210", "[::2]:11210"]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub const OTHER_REQUEST: AuditKind =
     filterable(12_287, "administrative request", "An administrative request was answered");
 
 /// Kinds of administrative requests, by method and path; `*` matches a path segment.
-const REQUESTS: [(&str, &str, AuditKind); 31] = [
+const REQUESTS: [(&str, &str, AuditKind); 39] = [
     ("DELETE", "settings/rbac/users/*/*", kind(8194, "delete user", "User was deleted")),
     ("POST", "controller/changePassword", PASSWORD),
     ("POST", "controller/addNode", ADD_NODE),
@@ -116,7 +116,49 @@ const REQUESTS: [(&str, &str, AuditKind); 31] = [
         "settings/security",
         kind(8261, "modify security settings", "Security settings were changed"),
     ),
+    (
+        "POST",
+        "pools/default/remoteClusters",
+        kind(16_384, "create remote cluster reference", "A reference to a cluster was created"),
+    ),
+    (
+        "POST",
+        "pools/default/remoteClusters/*",
+        kind(16_385, "modify remote cluster reference", "A reference to a cluster was modified"),
+    ),
+    (
+        "DELETE",
+        "pools/default/remoteClusters/*",
+        kind(16_386, "delete remote cluster reference", "A reference to a cluster was deleted"),
+    ),
+    (
+        "POST",
+        "controller/createReplication",
+        kind(16_387, "create replication", "A replication to a cluster was created"),
+    ),
+    ("POST", "controller/cancelXDCR/*", CANCEL_REPLICATION),
+    ("DELETE", "controller/cancelXDCR/*", CANCEL_REPLICATION),
+    (
+        "POST",
+        "settings/replications",
+        kind(
+            16_391,
+            "modify default replication settings",
+            "Defaults of replications were changed",
+        ),
+    ),
+    (
+        "POST",
+        "settings/replications/*",
+        kind(
+            16_392,
+            "modify replication settings",
+            "A replication was paused or resumed, or its settings were changed",
+        ),
+    ),
 ];
+const CANCEL_REPLICATION: AuditKind =
+    kind(16_390, "cancel replication", "A replication to a cluster was deleted");
 const REVOKE_TOKEN: AuditKind =
     kind(12_289, "revoke API token", "A token of the HTTP API was revoked");
 const PASSWORD: AuditKind = kind(8195, "user credentials change", "User credentials were changed");
@@ -310,6 +352,13 @@ mod tests {
         assert_eq!(kind("POST", "pools/default/buckets/b"), 8202);
         assert_eq!(kind("DELETE", "pools/default/buckets/b"), 8203);
         assert_eq!(kind("PUT", "settings/rbac/users/local/ann"), 8232);
+        assert_eq!(kind("POST", "pools/default/remoteClusters"), 16_384);
+        assert_eq!(kind("POST", "pools/default/remoteClusters/other"), 16_385);
+        assert_eq!(kind("DELETE", "pools/default/remoteClusters/other"), 16_386);
+        for method in ["POST", "DELETE"] {
+            assert_eq!(kind(method, "controller/cancelXDCR/id"), 16_390);
+        }
+        assert_eq!(kind("POST", "settings/replications/id"), 16_392);
         assert_eq!(kind("POST", "settings/stats"), OTHER_REQUEST.id);
         assert!(kinds().windows(2).all(|pair| pair[0].id < pair[1].id));
     }

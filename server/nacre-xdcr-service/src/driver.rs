@@ -42,8 +42,6 @@ const LEASE_PAUSE: Duration = Duration::from_millis(50);
 const STATUS_NS: u64 = 100_000_000;
 /// Maximum number of inputs per step; then the driver yields to other tasks of the processor.
 const INPUTS_MAX: usize = 20_000;
-/// Maximum number of history portions read per step.
-const READS_MAX: usize = 64;
 /// Limits of the sum of the windows of all pipelines of a replication on a node, in bytes.
 const WINDOWS_BYTES: (usize, usize) = (32 << 20, 256 << 20);
 /// The smallest window of a pipeline, in bytes.
@@ -81,6 +79,8 @@ pub(crate) struct Driver {
     ready: BTreeSet<Vbid>,
     /// The vBucket read last.
     read_last: Vbid,
+    /// True once nothing was left to replicate.
+    has_caught_up: bool,
     throttle: Throttle,
     asks: BTreeMap<Vbid, Ask>,
     /// Reasons why documents were put aside, by vBucket and key.
@@ -125,6 +125,7 @@ impl Driver {
             pending: VecDeque::new(),
             ready: BTreeSet::new(),
             read_last: Vbid(0),
+            has_caught_up: false,
             throttle: Throttle::default(),
             asks: BTreeMap::new(),
             reasons: BTreeMap::new(),
@@ -370,12 +371,7 @@ impl Driver {
                     self.lose_links();
                     self.check_soon();
                 }
-                Event::Map(map) => {
-                    if map.is_newer_than(&self.map) && map.active().len() == self.map.active().len()
-                    {
-                        self.map = *map;
-                    }
-                }
+                Event::Map(map) => self.follow_map(*map),
                 Event::Logged(vbid, input, outcome) => {
                     self.count_logged(outcome, now);
                     self.pending.push_back((vbid, *input));
@@ -392,6 +388,16 @@ impl Driver {
                     self.note(now, format!("the target cannot be reached: {reason}"));
                 }
             }
+        }
+    }
+
+    /// Follows a map that a node of the target sent with an answer. Links read such a map with the nodes' own addresses: a
+    /// replication that needs the alternate ones asks the management of the target.
+    fn follow_map(&mut self, map: ClusterMap) {
+        if self.plan.reference.as_ref().is_some_and(|reference| reference.external) {
+            self.check_soon();
+        } else if map.is_newer_than(&self.map) && map.active().len() == self.map.active().len() {
+            self.map = map;
         }
     }
 
@@ -719,7 +725,10 @@ impl Driver {
             .clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
         let bytes = self.throttle.portion(WINDOW_BYTES_MIN, bytes);
         // The throttle is charged only after a portion was admitted, so read one portion at a time.
-        let reads = if self.throttle.is_limited() { 1 } else { READS_MAX };
+        let reads = match self.throttle.is_limited() {
+            true => 1,
+            false => self.plan.reads_max(self.has_caught_up),
+        };
         for _ in 0..reads {
             if self.throttle.wait_ns(now.monotonic_ns).is_some() {
                 return;
@@ -792,6 +801,7 @@ impl Driver {
             };
             status.changes_left += high.0.saturating_sub(read.0) + outstanding;
         }
+        self.has_caught_up |= status.changes_left == 0 && !self.pipelines.is_empty();
         let is_paused = self.plan.replication.is_paused();
         let all_stream = self.pipelines.values().all(|active| active.pipeline.is_streaming());
         status.activity = match (is_paused, self.pipelines.is_empty()) {

@@ -42,13 +42,13 @@ impl Keeper {
         }
     }
 
-    /// Removes replications whose source bucket no longer exists.
+    /// Removes replications whose source bucket no longer exists, except those with `skipReplSpecAutoGc`.
     fn clean(&self, service: &Xdcr) {
         let cluster = self.node.cluster();
         let agreed = service.agreed.of(&cluster);
         for replication in &agreed.replications {
-            let bucket = cluster.buckets.get(&replication.source);
-            if bucket.is_some_and(|bucket| bucket.uuid == replication.source_uuid) {
+            let stays = replication.chosen().flag("skipReplSpecAutoGc");
+            if stays || replication.has_source(&cluster) {
                 continue;
             }
             let removed = record::put(&self.node, &cluster, &Write::NoReplication(&replication.id));

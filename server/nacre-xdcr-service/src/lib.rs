@@ -181,6 +181,44 @@ impl Xdcr {
     }
 }
 
+/// Returns the metrics of a node with this sum over its replications.
+fn metrics_of(sum: &Status) -> Vec<Metric> {
+    use MetricKind::{Counter, Gauge};
+    let sums = &sum.sums;
+    let rows = [
+        ("xdcr_changes_left", "Versions that are not replicated yet", Gauge, sum.changes_left),
+        ("xdcr_docs_received", "Versions read from history", Counter, sums.received),
+        ("xdcr_docs_processed", "Versions that are done", Counter, sums.done),
+        ("xdcr_docs_sent", "Versions sent, with repetitions", Counter, sums.sent),
+        ("xdcr_docs_retried", "Repeated attempts to look up or send", Counter, sums.retried),
+        ("xdcr_docs_written", "Versions that targets have taken", Counter, sums.stored),
+        ("xdcr_docs_checked", "Versions looked up at targets first", Counter, sums.looked_up),
+        ("xdcr_docs_filtered", "Versions that filters left out", Counter, sums.filtered),
+        ("xdcr_docs_cloned", "Further copies for other collections", Counter, sums.cloned),
+        (
+            "xdcr_docs_failed_cr_source",
+            "Not sent: the target has a later one",
+            Counter,
+            sums.kept_at_source,
+        ),
+        (
+            "xdcr_docs_failed_cr_target",
+            "Sent, but the target kept its own",
+            Counter,
+            sums.kept_at_target,
+        ),
+        ("xdcr_docs_stuck", "Versions that were put aside", Gauge, sum.stuck),
+        ("xdcr_window_bytes", "Bytes on their way to targets", Gauge, sum.window_bytes),
+        ("xdcr_reroutes", "vBuckets looked for at other nodes of targets", Counter, sum.reroutes),
+        ("xdcr_checkpoints", "Checkpoints of vBuckets", Counter, sums.checkpoints),
+        ("xdcr_conflicts_logged", "Conflicts written to a log", Counter, sum.logged),
+        ("xdcr_conflicts_not_logged", "Conflicts not written to a log", Counter, sum.not_logged),
+        ("xdcr_conflict_log_timeouts", "Sent before they were logged", Counter, sums.log_timeouts),
+    ];
+    let metric = |(name, help, kind, value)| Metric { name, help, kind, value };
+    rows.into_iter().map(metric).collect()
+}
+
 impl Service for Xdcr {
     fn spec(&self) -> &'static ServiceSpec {
         &SPEC
@@ -197,55 +235,7 @@ impl Service for Xdcr {
     fn metrics(&self, _node: &Arc<Node>) -> Vec<Metric> {
         let mut sum = Status::default();
         self.own_statuses().iter().for_each(|(_, status)| sum.add(status));
-        let metric = |name, help, kind, value| Metric { name, help, kind, value };
-        use MetricKind::{Counter, Gauge};
-        vec![
-            metric(
-                "xdcr_changes_left",
-                "Versions that are not replicated yet",
-                Gauge,
-                sum.changes_left,
-            ),
-            metric(
-                "xdcr_docs_written",
-                "Versions that targets have taken",
-                Counter,
-                sum.sums.stored,
-            ),
-            metric(
-                "xdcr_docs_checked",
-                "Versions looked up at targets first",
-                Counter,
-                sum.sums.looked_up,
-            ),
-            metric(
-                "xdcr_docs_filtered",
-                "Versions that filters left out",
-                Counter,
-                sum.sums.filtered,
-            ),
-            metric("xdcr_docs_stuck", "Versions that were put aside", Gauge, sum.stuck),
-            metric(
-                "xdcr_reroutes",
-                "vBuckets looked for at other nodes of targets",
-                Counter,
-                sum.reroutes,
-            ),
-            metric("xdcr_checkpoints", "Checkpoints of vBuckets", Counter, sum.sums.checkpoints),
-            metric("xdcr_conflicts_logged", "Conflicts written to a log", Counter, sum.logged),
-            metric(
-                "xdcr_conflicts_not_logged",
-                "Conflicts that could not be logged",
-                Counter,
-                sum.not_logged,
-            ),
-            metric(
-                "xdcr_conflict_log_timeouts",
-                "Versions sent before their conflict was logged",
-                Counter,
-                sum.sums.log_timeouts,
-            ),
-        ]
+        metrics_of(&sum)
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {

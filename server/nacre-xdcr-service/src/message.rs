@@ -2,13 +2,14 @@
 
 use crate::checkpoints::Rows;
 use crate::conflict_log::LogDocument;
+use crate::expression::Expression;
 use crate::inbox::Event;
 use crate::status::Status;
 use crate::{SPEC, Xdcr};
 use nacre_node::{NoReply, Node, PeerMessage};
-use nacre_types::{Cas, DocKey, KEY_BYTES_MAX, Kind, Meta, VALUE_BYTES_MAX, Vbid};
+use nacre_types::{Cas, DocKey, Document, KEY_BYTES_MAX, Kind, Meta, VALUE_BYTES_MAX, Vbid};
 use nacre_vbucket::{Command, Refusal, Rule};
-use nacre_xdcr::Input;
+use nacre_xdcr::{Condition, Input};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub(crate) enum XdcrMessage {
     Log(Vbid, LogDocument),
     /// Skips a version that was put aside: replication ID, vBucket and key. Sent to the node that serves the vBucket.
     Skip(String, Vbid, Vec<u8>),
+    /// Evaluates a filter expression for a document: bucket, vBucket, key with its collection, and expression. Sent to the node that
+    /// serves the vBucket.
+    Evaluate(String, Vbid, Vec<u8>, String),
 }
 
 /// The reply.
@@ -33,6 +37,8 @@ pub(crate) enum XdcrReply {
     Statuses(Vec<(String, Status)>),
     /// The request was carried out.
     Noted,
+    /// True if the expression holds, or the reason why it cannot be evaluated; `None` if there is no such document.
+    Evaluated(Option<Result<bool, String>>),
 }
 
 impl PeerMessage for XdcrMessage {
@@ -46,6 +52,7 @@ impl PeerMessage for XdcrMessage {
             XdcrMessage::Checkpoints(_) => "xdcr-checkpoints",
             XdcrMessage::Log(..) => "xdcr-log",
             XdcrMessage::Skip(..) => "xdcr-skip",
+            XdcrMessage::Evaluate(..) => "xdcr-evaluate",
         }
     }
 
@@ -69,8 +76,38 @@ impl PeerMessage for XdcrMessage {
                 handle.inbox.push([Event::Input(vbid, Box::new(Input::Skip { key }))]);
                 Ok(XdcrReply::Noted)
             }
+            XdcrMessage::Evaluate(bucket, vbid, key, expression) => {
+                evaluate(node, &bucket, vbid, &key, &expression).map(XdcrReply::Evaluated)
+            }
         }
     }
+}
+
+/// Evaluates an expression for a document, which is read from the disk if it is not in memory.
+fn evaluate(
+    node: &Arc<Node>,
+    bucket: &str,
+    vbid: Vbid,
+    key: &[u8],
+    expression: &str,
+) -> Result<Option<Result<bool, String>>, NoReply> {
+    let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+    let expression = match Expression::parse(expression) {
+        Ok(expression) => expression,
+        Err(reason) => return Ok(Some(Err(reason))),
+    };
+    let find = || -> Result<Option<Document>, NoReply> {
+        let vbucket = bucket.active(vbid).ok_or(NoReply::Elsewhere)?;
+        let found = vbucket.find(key).cloned();
+        Ok(found)
+    };
+    let mut found = find()?;
+    if found.as_ref().is_none_or(|document| document.is_alive() && !document.is_resident()) {
+        bucket.fetch(vbid, key).map_err(|error| NoReply::internal(error.to_string()))?;
+        found = find()?;
+    }
+    let document = found.filter(|document| document.is_alive() && document.is_resident());
+    Ok(document.map(|document| expression.holds(&document)))
 }
 
 /// Writes a document of a conflict log. Its key is unique.

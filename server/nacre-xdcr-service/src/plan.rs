@@ -20,6 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CHECKPOINT_S_MAX: u64 = 60;
 /// Maximum number of connections per target node, whatever the settings say.
 const LINKS_MAX: u64 = 16;
+/// Maximum number of history portions read per step by a replication of high priority.
+const READS_MAX: usize = 64;
+/// The same for one of low priority. Replications that have something to read take turns, so that it gets about 8 portions of 97.
+/// Source: Couchbase, which gives 89 tokens to high and 8 to low priorities.
+const LOW_READS_MAX: usize = 6;
+const _: () = assert!(LOW_READS_MAX < READS_MAX);
 
 /// The agreed state of one replication.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +104,16 @@ impl Plan {
         links.clamp(1, LINKS_MAX) as usize
     }
 
+    /// Returns the maximum number of history portions to read per step, according to `priority`. A replication of medium priority
+    /// counts as low until it `has_caught_up` for the first time, then as high.
+    pub fn reads_max(&self, has_caught_up: bool) -> usize {
+        match self.replication.chosen().text("priority").as_str() {
+            "Low" => LOW_READS_MAX,
+            "Medium" if !has_caught_up => LOW_READS_MAX,
+            _ => READS_MAX,
+        }
+    }
+
     /// Returns the pipeline settings of a vBucket, without those that depend on the number of pipelines.
     pub fn settings(&self, vbid: Vbid, vbuckets: u16, target: &Target, there: u16) -> Settings {
         let chosen = self.replication.chosen();
@@ -117,23 +133,34 @@ impl Plan {
         settings.target_vbuckets = there;
         settings.keeps_histories = keeps_histories;
         settings.logs_conflicts = self.log.is_some();
-        let condition = self.expression.clone().ok().flatten();
-        settings.filter = Filter {
-            drops_deletions: chosen.flag("filterDeletion"),
-            drops_expirations: chosen.flag("filterExpiration"),
-            strips_expiry: chosen.flag("filterBypassExpiry"),
-            drops_binary: chosen.flag("filterBinary"),
-            drops_uncommitted: chosen.flag("filterBypassUncommittedTxn"),
-            condition: condition.map(|it| it as Arc<dyn Condition>),
-        };
+        settings.sends_own_only = chosen.flag("forwardLocalOnly");
+        settings.filter = self.filter(&chosen);
         settings.optimistic_bytes = chosen.number("optimisticReplicationThreshold") as usize;
         settings.compresses = chosen.text("compressionType") != "None";
         settings.batch_count = chosen.number("workerBatchSize") as usize;
+        settings.batch_bytes = (chosen.number("docBatchSizeKb") as usize) << 10;
         let checkpoint_s = chosen.number("checkpointInterval").min(CHECKPOINT_S_MAX);
         settings.checkpoint_ns = checkpoint_s * 1_000_000_000;
         settings.timeout_ns = 5_000_000_000;
         settings.seed = u64::from(vbid.0);
         settings
+    }
+
+    fn filter(&self, chosen: &Chosen) -> Filter {
+        let condition = self.expression.clone().ok().flatten();
+        // A switch that drops deletions drops only some of them once it is refined by an expression.
+        let selects_deletions = chosen.flag("filterDeletionsWithExpression");
+        let selects_expirations = chosen.flag("filterExpirationsWithExpression");
+        Filter {
+            drops_deletions: chosen.flag("filterDeletion") && !selects_deletions,
+            drops_expirations: chosen.flag("filterExpiration") && !selects_expirations,
+            strips_expiry: chosen.flag("filterBypassExpiry"),
+            drops_binary: chosen.flag("filterBinary"),
+            drops_uncommitted: chosen.flag("filterBypassUncommittedTxn"),
+            selects_deletions,
+            selects_expirations,
+            condition: condition.map(|it| it as Arc<dyn Condition>),
+        }
     }
 }
 
@@ -260,5 +287,64 @@ impl Handle {
     /// Returns true if the driver should end.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn plan(settings: &[(&str, Value)]) -> Plan {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let replication = Replication {
+            id: "c/a/b".to_owned(),
+            uid: "u".to_owned(),
+            source: "a".to_owned(),
+            source_uuid: "s".to_owned(),
+            cluster: "c".to_owned(),
+            target: "b".to_owned(),
+            target_uuid: "t".to_owned(),
+            restream: 0,
+            settings: settings.collect(),
+        };
+        Plan {
+            expression: expression_of(&replication.chosen()),
+            replication,
+            reference: None,
+            cluster: "here".to_owned(),
+            resolution: "seqno".to_owned(),
+            has_resolver: false,
+            histories_since: None,
+            log: None,
+            limit: 0,
+        }
+    }
+
+    #[test]
+    fn a_priority_decides_how_much_is_read_at_a_time() {
+        let reads = |priority: &str, has_caught_up| {
+            plan(&[("priority", json!(priority))]).reads_max(has_caught_up)
+        };
+        assert_eq!((reads("High", false), reads("High", true)), (READS_MAX, READS_MAX));
+        assert_eq!((reads("Low", false), reads("Low", true)), (LOW_READS_MAX, LOW_READS_MAX));
+        assert_eq!((reads("Medium", false), reads("Medium", true)), (LOW_READS_MAX, READS_MAX));
+        assert_eq!(plan(&[]).reads_max(false), READS_MAX);
+    }
+
+    #[test]
+    fn an_expression_refines_a_switch_that_drops_deletions() {
+        let filter = |selects: bool| {
+            let plan = plan(&[
+                ("filterDeletion", json!(true)),
+                ("filterDeletionsWithExpression", json!(selects)),
+                ("filterExpression", json!("META().id = 'a'")),
+            ]);
+            plan.filter(&plan.replication.chosen())
+        };
+        let (all, some) = (filter(false), filter(true));
+        assert_eq!((all.drops_deletions, all.selects_deletions), (true, false));
+        assert_eq!((some.drops_deletions, some.selects_deletions), (false, true));
+        assert!(all.condition.is_some() && !some.drops_expirations && !some.selects_expirations);
     }
 }

@@ -131,6 +131,12 @@ impl Replication {
         Chosen(self.settings.clone())
     }
 
+    /// Returns true if the source bucket exists. A bucket of the same name with another UUID is another bucket.
+    pub fn has_source(&self, cluster: &Cluster) -> bool {
+        let bucket = cluster.buckets.get(&self.source);
+        bucket.is_some_and(|bucket| bucket.uuid == self.source_uuid)
+    }
+
     /// Returns true if the replication should be paused.
     pub fn is_paused(&self) -> bool {
         self.chosen().flag("pauseRequested")

@@ -1,6 +1,9 @@
 //! Settings of replications: a table of names, defaults and ranges. Source: Couchbase's settings of replications.
 //!
 //! A new replication copies the cluster's defaults. Later changes of the defaults apply to later replications only.
+//!
+//! The table has every setting of Couchbase, so that tools can send them. `docs/reference/replication-settings.md` names those with an
+//! effect. Settings that ask for an effect which nacre does not have are refused by name.
 
 use crate::form::Form;
 use serde_json::{Map, Value, json};
@@ -19,6 +22,8 @@ enum Kind {
     Number(u64, u64),
     /// `true` or `false`.
     Flag,
+    /// `true`; `false` is refused for this reason.
+    Always(&'static str),
     /// One of these words.
     Word(&'static [&'static str]),
     /// Any text.
@@ -55,7 +60,12 @@ const fn own(name: &'static str, kind: Kind, default: &'static str) -> Knob {
     Knob { name, kind, default, place: Place::Replication }
 }
 
-use Kind::{Flag, Number, Object, Text, Word};
+use Kind::{Always, Flag, Number, Object, Text, Word};
+
+/// The longest time of a setting in milliseconds: a day.
+const DAY_MS: u64 = 86_400_000;
+/// Why `filterSystemScope` stays true.
+const SYSTEM_SCOPE: &str = "it cannot be changed: documents of the scope _system are never sent";
 
 /// All settings.
 static KNOBS: &[Knob] = &[
@@ -81,6 +91,9 @@ static KNOBS: &[Knob] = &[
     knob("filterBypassExpiry", Flag, "false"),
     knob("filterBinary", Flag, "false"),
     knob("filterBypassUncommittedTxn", Flag, "false"),
+    own("filterDeletionsWithExpression", Flag, "false"),
+    own("filterExpirationsWithExpression", Flag, "false"),
+    knob("filterSystemScope", Always(SYSTEM_SCOPE), "true"),
     own("collectionsExplicitMapping", Flag, "false"),
     own("collectionsMigrationMode", Flag, "false"),
     own("collectionsMirroringMode", Flag, "false"),
@@ -99,16 +112,50 @@ static KNOBS: &[Knob] = &[
     knob("jsFunctionTimeoutMs", Number(1, 3_600_000), "20000"),
     own("mergeFunctionMapping", Object, "{}"),
     own("mobile", Word(&["Off", "Active"]), r#""Off""#),
+    knob("minHLVHistoryLenForMobile", Number(0, 10_000), "5"),
+    own("forwardLocalOnly", Flag, "false"),
     own("conflictLogging", Object, "{}"),
+    knob("cLogSetTimeoutMs", Number(1, DAY_MS), "5000"),
+    knob("cLogPoolGetTimeoutMs", Number(1, DAY_MS), "5000"),
+    knob("cLogNetworkRetryCount", Number(0, 1000), "5"),
+    knob("cLogNetworkRetryIntervalMs", Number(0, DAY_MS), "2000"),
+    knob("cLogWorkerCount", Number(1, 1000), "20"),
+    knob("cLogQueueCapacity", Number(1, 1_000_000), "6000"),
+    knob("cLogMaxErrorCount", Number(1, 1_000_000), "10"),
+    knob("cLogErrorTimeWindowMs", Number(1, DAY_MS), "120000"),
+    knob("cLogReattemptDurationMs", Number(1, DAY_MS), "600000"),
+    own("cLogPauseReplThreshold", Number(0, 1_000_000), "0"),
+    own("cLogMonitorDuration", Number(0, DAY_MS), "0"),
     knob("disableHlvBasedShortCircuit", Flag, "false"),
     knob("skipReplSpecAutoGc", Flag, "false"),
+    knob("targetTopologyLogFrequency", Number(0, 10_000_000), "1800"),
+    knob("excludeUIErrRegex", Text, r#""""#),
+    knob("componentEventsChanLength", Number(1, 10_000_000), "10000"),
     Knob { name: "goMaxProcs", kind: Number(1, 10_000), default: "4", place: Place::Defaults },
     Knob { name: "goGC", kind: Number(0, 10_000), default: "100", place: Place::Defaults },
 ];
 
-/// Fields of requests that are not settings.
-const OTHER_FIELDS: [&str; 6] =
-    ["just_validate", "include_warnings", "fromBucket", "toCluster", "toBucket", "replicationType"];
+/// Fields of requests that are not settings. nacre does not check that the collections of rules exist at the source, so there is nothing
+/// for `collectionsSkipSrcValidation` to skip.
+const OTHER_FIELDS: [&str; 7] = [
+    "just_validate",
+    "include_warnings",
+    "fromBucket",
+    "toCluster",
+    "toBucket",
+    "replicationType",
+    "collectionsSkipSrcValidation",
+];
+
+/// Why nacre needs none of the actions on backfills.
+const NO_BACKFILLS: &str = "there are no backfills to start or delete: a replication sends the documents of a collection as soon as the target has it";
+/// Fields of Couchbase that nacre refuses, with the reason.
+const REFUSED: [(&str, &str); 4] = [
+    ("manualBackfill", NO_BACKFILLS),
+    ("delAllBackfills", NO_BACKFILLS),
+    ("delSpecificBackfillForVb", NO_BACKFILLS),
+    ("hlvPruningWindowSec", "it is a property of the bucket: versionPruningWindowHrs"),
+];
 
 /// The subject of a settings request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +206,7 @@ pub(crate) fn read(form: &Form, scope: Scope) -> Result<Values, Vec<(String, Str
     for (field, text) in form.iter().filter(|(field, _)| !OTHER_FIELDS.contains(&field.as_str())) {
         let known = KNOBS.iter().find(|knob| knob.name == *field);
         let read = match known {
-            None => Err("it is not a setting of replications".to_owned()),
+            None => Err(reason_against(field).to_owned()),
             Some(knob) if !is_in(knob, scope) => Err(match scope {
                 Scope::Defaults => "it can be set for one replication only".to_owned(),
                 Scope::Replication => "it can be set for all replications only".to_owned(),
@@ -172,6 +219,12 @@ pub(crate) fn read(form: &Form, scope: Scope) -> Result<Values, Vec<(String, Str
         }
     }
     if wrong.is_empty() { Ok(values) } else { Err(wrong) }
+}
+
+/// Returns why a field that is not a setting is refused.
+fn reason_against(field: &str) -> &'static str {
+    let refused = REFUSED.iter().find(|(name, _)| *name == field);
+    refused.map_or("it is not a setting of replications", |(_, reason)| *reason)
 }
 
 fn read_value(knob: &Knob, text: &str) -> Result<Value, String> {
@@ -187,6 +240,10 @@ fn read_value(knob: &Knob, text: &str) -> Result<Value, String> {
             "true" | "1" => Ok(json!(true)),
             "false" | "0" => Ok(json!(false)),
             _ => Err("it must be true or false".to_owned()),
+        },
+        Always(reason) => match text {
+            "true" | "1" => Ok(json!(true)),
+            _ => Err(reason.to_owned()),
         },
         Word(words) => match words.iter().find(|word| word.eq_ignore_ascii_case(text)) {
             Some(word) => Ok(json!(word)),
@@ -252,6 +309,19 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_lists_every_setting_with_its_default() {
+        let page = include_str!("../../../docs/reference/replication-settings.md");
+        for Knob { name, default, .. } in KNOBS {
+            let row = format!("\n| `{name}` | `{default}` |");
+            assert!(page.contains(&row), "{row}");
+        }
+        let refused = REFUSED.iter().map(|(name, _)| name);
+        for name in refused {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn a_setting_out_of_range_is_named() {
         let cases = [
             ("checkpointInterval", "59", "it must be a number between 60 and 14400"),
@@ -261,6 +331,9 @@ mod tests {
             ("colMappingRules", "[]", "it must be an object in JSON"),
             ("nothing", "1", "it is not a setting of replications"),
             ("goGC", "1", "it can be set for all replications only"),
+            ("filterSystemScope", "false", SYSTEM_SCOPE),
+            ("manualBackfill", "s.c", NO_BACKFILLS),
+            ("hlvPruningWindowSec", "1", REFUSED[3].1),
         ];
         for (name, value, reason) in cases {
             let wrong = read(&form(&[(name, value)]), Scope::Replication).unwrap_err();

@@ -165,8 +165,12 @@ impl Management {
         let url = self.reference.url();
         let reached = url.split_once("://").map_or(&url[..], |(_, authority)| authority);
         let is_encrypted = self.reference.security == Security::Full;
-        let map = ClusterMap::read(described.to_string().as_bytes(), reached, is_encrypted)
-            .map_err(|error| Unusable::Unreachable(error.to_string()))?;
+        let text = described.to_string();
+        let map = match self.reference.external {
+            true => ClusterMap::read_alternate(text.as_bytes(), reached, is_encrypted),
+            false => ClusterMap::read(text.as_bytes(), reached, is_encrypted),
+        };
+        let map = map.map_err(|error| Unusable::Unreachable(error.to_string()))?;
         if !(1..=VBUCKETS_MAX).contains(&map.active().len()) {
             return Err(Unusable::Unreachable(format!("the bucket {name} has no vBuckets yet")));
         }

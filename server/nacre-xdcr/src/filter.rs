@@ -36,7 +36,12 @@ pub struct Filter {
     /// Drops documents with a staged transactional write, rather than sending them without that attribute
     /// (`filterBypassUncommittedTxn`).
     pub drops_uncommitted: bool,
-    /// Condition on documents that are alive (`filterExpression`).
+    /// Drops deletions for which the condition does not hold (`filterDeletionsWithExpression`). The condition must be about keys only: a
+    /// deletion has neither the body nor the attributes of its document.
+    pub selects_deletions: bool,
+    /// Drops expirations for which the condition does not hold (`filterExpirationsWithExpression`). The condition must be about keys only.
+    pub selects_expirations: bool,
+    /// Condition on documents that are alive (`filterExpression`), and on the deletions that it selects.
     pub condition: Option<Arc<dyn Condition>>,
 }
 
@@ -48,6 +53,8 @@ impl fmt::Debug for Filter {
             .field("strips_expiry", &self.strips_expiry)
             .field("drops_binary", &self.drops_binary)
             .field("drops_uncommitted", &self.drops_uncommitted)
+            .field("selects_deletions", &self.selects_deletions)
+            .field("selects_expirations", &self.selects_expirations)
             .field("has_condition", &self.condition.is_some())
             .finish()
     }
@@ -88,9 +95,14 @@ impl Filter {
         if dropped {
             return Passage::Dropped;
         }
-        // Deletions are not filtered: the version before the deletion is no longer known, so the condition cannot be
-        // evaluated.
-        if let Some(condition) = self.condition.as_ref().filter(|_| document.is_alive()) {
+        // Unless the condition is about keys only, it cannot be evaluated for deletions: the version before the deletion is no
+        // longer known.
+        let is_selected = match document.meta.kind {
+            Kind::Deleted => self.selects_deletions,
+            Kind::Expired => self.selects_expirations,
+            Kind::Alive | Kind::Aborted => document.is_alive(),
+        };
+        if let Some(condition) = self.condition.as_ref().filter(|_| is_selected) {
             match condition.holds(document) {
                 Ok(false) => return Passage::Dropped,
                 Err(reason) => return Passage::Unclear(reason),
@@ -171,5 +183,22 @@ mod tests {
         assert_eq!(filter.pass(&document(b"k", Kind::Deleted, None)), Passage::Whole);
         let unclear = filter.pass(&document(b"bad", Kind::Alive, None));
         assert_eq!(unclear, Passage::Unclear("too deep".to_owned()));
+    }
+
+    #[test]
+    fn a_condition_about_keys_selects_deletions_where_it_is_asked_to() {
+        type Switch = fn(&mut Filter);
+        let switches: [(Switch, Kind, Kind); 2] = [
+            (|filter| filter.selects_deletions = true, Kind::Deleted, Kind::Expired),
+            (|filter| filter.selects_expirations = true, Kind::Expired, Kind::Deleted),
+        ];
+        for (switch, selected, other) in switches {
+            let mut filter = Filter { condition: Some(Arc::new(Fails)), ..Filter::default() };
+            switch(&mut filter);
+            assert_eq!(filter.pass(&document(b"k", selected, None)), Passage::Dropped);
+            assert_eq!(filter.pass(&document(b"k", other, None)), Passage::Whole);
+            filter.condition = None;
+            assert_eq!(filter.pass(&document(b"k", selected, None)), Passage::Whole);
+        }
     }
 }

@@ -88,6 +88,9 @@ pub struct Settings {
     /// True if conflicts are logged. Every version is then looked up before it is sent, which costs a round trip. Both sides must
     /// keep histories, because only histories show conflicts.
     pub logs_conflicts: bool,
+    /// True if only versions written at the source are sent, not those that it received from other clusters (`forwardLocalOnly`).
+    /// Both sides must keep histories, because only histories name the cluster of a version.
+    pub sends_own_only: bool,
     /// The documents to send.
     pub filter: Filter,
     /// Mapping of collections to those of the target.
@@ -98,6 +101,8 @@ pub struct Settings {
     pub compresses: bool,
     /// Maximum number of documents in one effect (`workerBatchSize`).
     pub batch_count: usize,
+    /// Size of documents in one effect, in bytes, with which no other document is added (`docBatchSizeKb`).
+    pub batch_bytes: usize,
     /// The least and the greatest window, in bytes.
     pub window_bytes: (usize, usize),
     /// Interval of checkpoint records (`checkpointInterval`).
@@ -126,11 +131,13 @@ impl Settings {
             keeps_histories: matches!(policy, Policy::Resolver(_)),
             echo: Echo::LookUp,
             logs_conflicts: false,
+            sends_own_only: false,
             filter: Filter::default(),
             mapping: Mapping::default(),
             optimistic_bytes: 256,
             compresses: true,
             batch_count: 500,
+            batch_bytes: 2 << 20,
             window_bytes: (1 << 20, 64 << 20),
             checkpoint_ns: 60 * 1_000_000_000,
             timeout_ns: 1_000_000_000,
@@ -147,9 +154,11 @@ impl Settings {
         let Settings { filter, optimistic_bytes, compresses, batch_count, .. } = later;
         self.filter = filter;
         self.logs_conflicts = later.logs_conflicts;
+        self.sends_own_only = later.sends_own_only;
         self.optimistic_bytes = optimistic_bytes;
         self.compresses = compresses;
         self.batch_count = batch_count;
+        self.batch_bytes = later.batch_bytes;
         self.checkpoint_ns = later.checkpoint_ns;
     }
 

@@ -264,6 +264,16 @@ enum Benchmark {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Have the core of the Go SDK write versions with metadata to two clusters and read both by
+    /// DCP; both must have the versions that win
+    ReplicationOthers {
+        /// Number of documents
+        #[arg(long, default_value_t = 20_000)]
+        keys: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Kill and cut off two distant clusters of two nodes while both write; they must be equal
     /// afterwards
     ReplicationKills {
@@ -468,6 +478,9 @@ pub fn run(options: &Bench) -> Result<(), String> {
             let (documents, rounds) = ((*documents).max(1), (*rounds).max(1));
             let effort = replication::Effort { documents, rounds, seconds: *seconds };
             replication::run(effort, node.as_deref())
+        }
+        Benchmark::ReplicationOthers { keys, node } => {
+            replication::run_with_others((*keys).max(1), node.as_deref())
         }
         Benchmark::ReplicationKills { kills, cuts } => {
             let cuts = ("NACRE_REPLICATION_CUTS", (*cuts).max(1).to_string());

@@ -1,4 +1,5 @@
 //! `cargo xtask bench replication`: the performance of a replication between clusters, and its cost for the source.
+//! `cargo xtask bench replication-others`: the same versions in both clusters, for a program that uses the core of the Go SDK.
 //!
 //! Each cluster is one node. The source runs on the first processor, the target and the clients on the second.
 
@@ -7,8 +8,9 @@ use super::{Goal, Limit, ON_FIRST, ON_SECOND, PORT_BASE};
 use nacre_conformance::kv::KvClient;
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
-use xtask_setup::command::workspace;
+use xtask_setup::command::{run as run_command, workspace};
 use xtask_setup::node::{Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 1024;
@@ -77,7 +79,7 @@ pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     let source = Node::start(&binary, Some(PORT_BASE), &[], &ON_FIRST)?;
     let target = Node::start(&binary, Some(PORT_BASE + 20), &[], &ON_SECOND)?;
     let bench = Bench { binary: &binary, source, target, effort };
-    bench.refer()?;
+    refer(&bench.source, &bench.target)?;
     let rounds: Vec<Round> = (0..effort.rounds).map(|_| bench.round()).collect::<Result<_, _>>()?;
     let middle = |of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
     println!("{} documents of 1 KB, medians of {} rounds", effort.documents, effort.rounds);
@@ -95,18 +97,65 @@ pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     found.into_iter().collect()
 }
 
-impl Bench<'_> {
-    fn refer(&self) -> Result<(), String> {
-        let hostname = self.target.address();
-        let form = [
-            ("name", "target"),
-            ("hostname", hostname.as_str()),
-            ("username", USER),
-            ("password", PASSWORD),
-        ];
-        expect(&self.source, "POST", "/pools/default/remoteClusters", &form).map(drop)
+/// Has a program in Go write versions with their metadata to two clusters that replicate to each other, and read both by DCP.
+///
+/// # Errors
+/// Reports what fails. The program prints the documents that differ.
+pub fn run_with_others(keys: u32, node: Option<&Path>) -> Result<(), String> {
+    let program = std::env::temp_dir().join("nacre-replication");
+    let mut build = Command::new("go");
+    build
+        .args(["build", "-o"])
+        .arg(&program)
+        .current_dir(workspace().join("conformance/replication"));
+    run_command(&mut build, "compile the program (go is needed, and a module proxy in reach)")?;
+    let binary = super::binary(node, "release")?;
+    let here = Node::start(&binary, Some(PORT_BASE), &[], &ON_FIRST)?;
+    let there = Node::start(&binary, Some(PORT_BASE + 20), &[], &ON_SECOND)?;
+    for node in [&here, &there] {
+        load::create_bucket(node, "couchbase", QUOTA_MB)?;
     }
+    for (source, target) in [(&here, &there), (&there, &here)] {
+        refer(source, target)?;
+        replicate(source)?;
+    }
+    let connection = |node: &Node| format!("couchbase://127.0.0.1:{}", node.kv_port());
+    let mut written = Command::new(&program);
+    written
+        .args(["-here", &connection(&here), "-there", &connection(&there)])
+        .args(["-user", USER, "-password", PASSWORD, "-bucket", BUCKET])
+        .args(["-keys", &keys.to_string()]);
+    run_command(&mut written, "find the same versions in both clusters")?;
+    here.stop()?;
+    there.stop()
+}
 
+/// Makes a reference to `target` at `source`.
+fn refer(source: &Node, target: &Node) -> Result<(), String> {
+    let hostname = target.address();
+    let form = [
+        ("name", "target"),
+        ("hostname", hostname.as_str()),
+        ("username", USER),
+        ("password", PASSWORD),
+    ];
+    expect(source, "POST", "/pools/default/remoteClusters", &form).map(drop)
+}
+
+/// Creates the replication from `source`. Returns its ID as a segment of a path.
+fn replicate(source: &Node) -> Result<String, String> {
+    let form = [
+        ("fromBucket", BUCKET),
+        ("toCluster", "target"),
+        ("toBucket", BUCKET),
+        ("replicationType", "continuous"),
+    ];
+    let made = expect(source, "POST", "/controller/createReplication", &form)?;
+    let id = made["id"].as_str().ok_or(format!("no replication in {made}"))?;
+    Ok(id.replace('/', "%2F"))
+}
+
+impl Bench<'_> {
     fn round(&self) -> Result<Round, String> {
         for node in [&self.source, &self.target] {
             load::create_bucket(node, "couchbase", QUOTA_MB)?;
@@ -116,7 +165,7 @@ impl Bench<'_> {
         let filled = load::measure(self.binary, &ON_SECOND, &load::target(&self.source), &fill)?;
         let begun = Instant::now();
         let (id, grown_bytes) = load::with_memory(self.source.id(), || {
-            let id = self.replicate()?;
+            let id = replicate(&self.source)?;
             self.wait_for(self.effort.documents.into())?;
             Ok(id)
         })?;
@@ -138,19 +187,6 @@ impl Bench<'_> {
             latency: beside / alone,
             resumed_ms,
         })
-    }
-
-    /// Creates the replication. Returns the path of its settings.
-    fn replicate(&self) -> Result<String, String> {
-        let form = [
-            ("fromBucket", BUCKET),
-            ("toCluster", "target"),
-            ("toBucket", BUCKET),
-            ("replicationType", "continuous"),
-        ];
-        let made = expect(&self.source, "POST", "/controller/createReplication", &form)?;
-        let id = made["id"].as_str().ok_or(format!("no replication in {made}"))?;
-        Ok(id.replace('/', "%2F"))
     }
 
     fn pause(&self, id: &str, rests: bool) -> Result<(), String> {
@@ -285,7 +321,7 @@ impl Bench<'_> {
             load::measure(self.binary, &ON_SECOND, &load::target(node), &fill)?;
         }
         let begun = Instant::now();
-        let id = self.replicate()?;
+        let id = replicate(&self.source)?;
         until("all conflicts", || {
             let task = self.task()?;
             let done = task["docsWritten"].as_u64().unwrap_or(0);

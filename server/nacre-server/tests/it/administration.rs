@@ -71,6 +71,10 @@ fn the_audit_log_has_refused_logins_and_administrative_requests() {
     assert_eq!(enabled.status, 200, "{}", enabled.text());
     assert_eq!(login(&server, "eve", "wrong password"), 401);
     assert_eq!(server.rest("DELETE", "/pools/default/buckets/b", "").unwrap().status, 200);
+    let settings = server.rest("POST", "/settings/replications", "priority=High").unwrap();
+    assert_eq!(settings.status, 200, "{}", settings.text());
+    let cancelled = server.rest("DELETE", "/controller/cancelXDCR/a%2Fb%2Fc", "").unwrap();
+    assert_eq!(cancelled.status, 400, "{}", cancelled.text());
     // Other requests are in the log too, in any order.
     let mut has = |id: u64, user: &str| {
         server.wait_for(&format!("{id} of {user} in the audit log"), |_| {
@@ -82,6 +86,8 @@ fn the_audit_log_has_refused_logins_and_administrative_requests() {
     };
     assert_eq!(has(8193, "eve")["remote"]["ip"], "127.0.0.1");
     assert_eq!(has(8203, USER)["path"], "/pools/default/buckets/b");
+    assert_eq!(has(16_391, USER)["path"], "/settings/replications");
+    assert_eq!(has(16_390, USER)["status"], 400, "the log has failed attempts as well");
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(!text.contains("wrong password") && !text.contains(PASSWORD), "{text}");
 }

@@ -109,6 +109,59 @@ fn pages_about_the_code_name_files_and_constants_that_exist() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
+/// Pages that name the tests of guarantees and failures.
+const PAGES_WITH_TESTS: [&str; 2] =
+    ["docs/concepts/clusters.md", "docs/internals/replication-failures.md"];
+/// Folders with these tests, the extension of their files, and the texts before and after a name: functions in Rust, and cases.
+const TESTS: [(&str, &str, &str, &str); 2] =
+    [("server", "rs", "fn ", "("), ("conformance/cases/xdcr", "json", "\"name\": \"", "\"")];
+
+#[test]
+fn tests_that_pages_name_for_a_guarantee_exist() {
+    let root = Path::new("../..");
+    let mut names = BTreeSet::new();
+    for (folder, extension, before, after) in TESTS {
+        for path in files(&root.join(folder), extension) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(before));
+            names.extend(lines.filter_map(|line| Some(line.split_once(after)?.0.to_owned())));
+        }
+    }
+    for page in PAGES_WITH_TESTS {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        // Every second piece is between backticks.
+        let named = text.split('`').skip(1).step_by(2).filter(|code| is_test(code));
+        let named: Vec<&str> = named.collect();
+        assert!(named.len() > 20, "{page}: only {} tests were found", named.len());
+        for name in named {
+            assert!(names.contains(name), "{page}: there is no test {name}");
+        }
+    }
+}
+
+/// Returns the files with an extension below a folder, without build output.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let (path, name) = (entry.path(), entry.file_name());
+            if path.is_dir() {
+                folders.extend(name.to_str().is_some_and(is_source_folder).then_some(path));
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Returns true for names like those of tests, which are sentences.
+fn is_test(code: &str) -> bool {
+    let is_of_test = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    code.matches('_').count() >= 3 && code.chars().all(is_of_test)
+}
+
 fn is_source_folder(name: &str) -> bool {
     !NOT_SOURCES.contains(&name) && !name.starts_with('.')
 }

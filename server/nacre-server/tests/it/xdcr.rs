@@ -104,6 +104,10 @@ fn a_bucket_follows_another_until_the_replication_is_deleted() {
     let equal = printed(&node, &["diff", "one"]);
     assert_eq!(equal, "3 documents and deletions are equal\n");
     node.wait_until("it to run", |node| printed(node, &["status"]).contains("running"));
+    let metrics = node.ask("GET", "/metrics", "").1;
+    for name in ["docs_received", "docs_processed", "docs_sent", "docs_failed_cr_target"] {
+        assert!(metrics.contains(&format!("nacre_xdcr_{name}")), "{name}: {metrics}");
+    }
 
     printed(&node, &["delete", &id]);
     assert_eq!(task(&node), Value::Null);
@@ -626,6 +630,7 @@ fn replication_needs_its_right() {
         ("POST", "/settings/replications/x"),
         ("GET", "/pools/default/replications"),
         ("GET", "/pools/default/replicationInfos"),
+        ("POST", "/controller/regexpValidation"),
     ];
     for (method, path) in endpoints {
         assert_eq!(request(None, method, path, "").status, 401, "{method} {path}");
@@ -642,6 +647,17 @@ fn replication_needs_its_right() {
     let same = request(rep, "POST", CREATE, &replication("one", "self", "one"));
     assert_eq!(same.status, 400);
     assert!(same.text().contains("to the same bucket is not allowed"), "{}", same.text());
+    // Without the right to read documents, nobody learns about them by expressions.
+    let cluster_admin = "password=secret1&roles=cluster_admin";
+    node.succeed("PUT", "/settings/rbac/users/local/adm", cluster_admin);
+    let (trial, adm) = ("/controller/regexpValidation", Some(("adm", "secret1")));
+    let of_document = "expression=TRUE&docId=k&bucket=one";
+    let refused = request(adm, "POST", trial, of_document);
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("you may not read one._default._default"));
+    assert_eq!(request(adm, "POST", trial, "expression=TRUE&skipDoc=true").status, 200);
+    let missing = request(rep, "POST", trial, of_document);
+    assert!(missing.status == 400 && missing.text().contains("docId"), "{}", missing.text());
     // A user who may only receive is enough for a reference.
     node.succeed("PUT", user, "password=secret1&roles=replication_target[one]");
     let form = format!("name=self&hostname={}&username=ann&password=secret1", node.address());

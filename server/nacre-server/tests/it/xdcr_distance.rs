@@ -18,6 +18,9 @@ const CUT: Duration = Duration::from_millis(500);
 const OWN: usize = 40;
 const SHARED: usize = 20;
 
+/// The links to each node of both clusters: to its management, and to its keys.
+pub type Links = [[[SlowLink; 2]; 2]; 2];
+
 /// Opens links to the cluster management and the keys of a node, and makes them its alternate addresses.
 fn links_to(node: &Node) -> [SlowLink; 2] {
     let targets = [node.address(), node.server().kv_address()];
@@ -26,6 +29,31 @@ fn links_to(node: &Node) -> [SlowLink; 2] {
     let form = format!("hostname=127.0.0.1&mgmt={mgmt}&kv={kv}");
     node.succeed("PUT", "/node/controller/setupAlternateAddresses/external", &form);
     links
+}
+
+/// Starts two clusters of two nodes that replicate the bucket `b` to each other over slow links.
+pub fn far_apart() -> ([[Node; 2]; 2], Links) {
+    let clusters = [(); 2].map(|()| [Node::start(), Node::start()]);
+    for (nodes, vbuckets) in clusters.iter().zip([64, 128]) {
+        assert_eq!(nodes[0].add(&nodes[1]).0, 200);
+        make_bucket(&nodes[0], BUCKET, &format!("numVBuckets={vbuckets}&replicaNumber=0"));
+        rebalance(nodes, &[]);
+        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    }
+    let links = clusters.each_ref().map(|nodes| nodes.each_ref().map(links_to));
+    for (here, there) in [(0, 1), (1, 0)] {
+        let hostname = links[there][0][0].address();
+        let login = format!("username={USER}&password={PASSWORD}");
+        let form = format!("name=other&hostname={hostname}&{login}&network_type=external");
+        clusters[here][0].succeed("POST", REFERENCES, &form);
+        clusters[here][0].succeed("POST", CREATE, &replication(BUCKET, "other", BUCKET));
+    }
+    (clusters, links)
+}
+
+/// Cuts or restores all links.
+pub fn set_cut(links: &Links, is_cut: bool) {
+    links.iter().flatten().flatten().for_each(|link| link.set_cut(is_cut));
 }
 
 /// The clients of one side. `seeds` are the addresses of its nodes for keys.
@@ -66,28 +94,11 @@ impl Writer {
 fn two_distant_clusters_converge_despite_kills_and_lost_connections() {
     let kills = from_env("NACRE_REPLICATION_KILLS", 4);
     let cuts = from_env("NACRE_REPLICATION_CUTS", 1).min(kills);
-    let mut clusters = [(); 2].map(|()| [Node::start(), Node::start()]);
-    for (nodes, vbuckets) in clusters.iter().zip([64, 128]) {
-        assert_eq!(nodes[0].add(&nodes[1]).0, 200);
-        make_bucket(&nodes[0], BUCKET, &format!("numVBuckets={vbuckets}&replicaNumber=0"));
-        rebalance(nodes, &[]);
-        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-    }
-    let links = clusters.each_ref().map(|nodes| nodes.each_ref().map(links_to));
-    for (here, there) in [(0, 1), (1, 0)] {
-        let hostname = links[there][0][0].address();
-        let login = format!("username={USER}&password={PASSWORD}");
-        let form = format!("name=other&hostname={hostname}&{login}&network_type=external");
-        clusters[here][0].succeed("POST", REFERENCES, &form);
-        clusters[here][0].succeed("POST", CREATE, &replication(BUCKET, "other", BUCKET));
-    }
+    let (mut clusters, links) = far_apart();
     let writers = [0, 1].map(|side| Writer {
         side: ["here", "there"][side],
         seeds: clusters[side].iter().map(|node| node.server().kv_address()).collect(),
     });
-    let set_cut = |is_cut| {
-        links.iter().flatten().flatten().for_each(|link| link.set_cut(is_cut));
-    };
     for round in 0..kills {
         std::thread::scope(|scope| {
             for writer in &writers {
@@ -98,9 +109,9 @@ fn two_distant_clusters_converge_despite_kills_and_lost_connections() {
             node.restart();
             // As often as there are cuts, and not at the same nodes each time.
             if (round + 1) * cuts / kills > round * cuts / kills {
-                set_cut(true);
+                set_cut(&links, true);
                 std::thread::sleep(CUT);
-                set_cut(false);
+                set_cut(&links, false);
             }
         });
     }

@@ -90,6 +90,8 @@ pub struct Plan {
     pub echo: Echo,
     /// True if conflicts are logged.
     pub logs_conflicts: bool,
+    /// True if clusters send only the versions that they wrote or merged themselves.
+    pub sends_own_only: bool,
     /// Names of the documents.
     pub keys: Vec<String>,
     /// Index of a document that every cluster permanently refuses, as if it were too big.
@@ -157,6 +159,7 @@ impl Plan {
             judge,
             echo,
             logs_conflicts: false,
+            sends_own_only: false,
             keys: (0..chance.between(1, 6)).map(|number| format!("key{number}")).collect(),
             refused: chance.once_in(10).then_some(0),
             writes_ns: chance.between(2, 8) * SECOND,
@@ -201,6 +204,7 @@ impl Plan {
             keeps_histories: self.keeps_histories,
             echo: self.echo,
             logs_conflicts: self.logs_conflicts,
+            sends_own_only: self.sends_own_only,
             optimistic_bytes: self.optimistic_bytes,
             batch_count: self.batch_count,
             window_bytes: self.window_bytes,
@@ -216,6 +220,13 @@ impl Plan {
     /// Returns true if every cluster refuses this key.
     pub fn is_refused(&self, key: &[u8]) -> bool {
         self.refused.is_some_and(|number| key[1..] == *self.keys[number].as_bytes())
+    }
+
+    /// Returns true if clusters converge without passing on the versions of others: each receives them from the cluster that wrote
+    /// them, and nothing has to come back from a third one.
+    pub fn needs_no_forwarding(&self) -> bool {
+        let has_all_links = self.topology == Topology::Mesh;
+        has_all_links && self.keeps_histories && self.loses_nothing() && self.mix.purges == 0
     }
 
     /// Returns true if no cluster loses acknowledged writes.

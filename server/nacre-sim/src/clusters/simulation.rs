@@ -171,6 +171,7 @@ impl Simulation {
         let mut plan = Plan::draw(&mut chance, clusters);
         // Not drawn at random, so that other seeds keep their worlds.
         plan.logs_conflicts = plan.keeps_histories && seed.is_multiple_of(3);
+        plan.sends_own_only = plan.needs_no_forwarding() && seed.is_multiple_of(5);
         Simulation::with(plan, chance)
     }
 

@@ -37,6 +37,8 @@ struct Parts {
     body: bool,
     /// The key or extended attributes.
     meta: bool,
+    /// Extended attributes.
+    attributes: bool,
 }
 
 impl Expression {
@@ -47,6 +49,11 @@ impl Expression {
     pub fn parse(text: &str) -> Result<Expression, String> {
         let (test, looks_at) = parser::parse(text)?;
         Ok(Expression { text: text.to_owned(), test, looks_at })
+    }
+
+    /// Returns true if the expression uses no other part of a document than its key. It can then be evaluated for deletions.
+    pub fn is_about_keys(&self) -> bool {
+        !self.looks_at.body && !self.looks_at.attributes
     }
 }
 
@@ -255,6 +262,17 @@ mod tests {
             regex.starts_with("character 20: the regular expression cannot be read: "),
             "{regex}"
         );
+    }
+
+    #[test]
+    fn an_expression_about_keys_alone_is_known_as_such() {
+        let is_about_keys = |text: &str| Expression::parse(text).unwrap().is_about_keys();
+        for text in [r#"REGEXP_CONTAINS(META().id, "^a")"#, r#"META().id = "a" OR TRUE"#, "1 = 1"] {
+            assert!(is_about_keys(text), "{text}");
+        }
+        for text in ["a = 1", "META().xattrs.v = 1", r#"META().id = "a" AND EXISTS(b)"#] {
+            assert!(!is_about_keys(text), "{text}");
+        }
     }
 
     #[test]

@@ -406,6 +406,7 @@ impl Parser {
         if !self.takes_word("xattrs") {
             return self.fail("only id and xattrs are known of META()");
         }
+        self.looks_at.attributes = true;
         if !self.takes_symbol(".") {
             return self.fail("a name is expected");
         }

@@ -3,6 +3,7 @@
 mod reference;
 mod replication;
 mod stuck;
+mod trial;
 
 use crate::Xdcr;
 use crate::form::{self, segment};
@@ -40,6 +41,7 @@ pub(crate) const ROUTES: &[Route] = &[
     reads("GET", "/pools/default/replicationInfos", infos),
     reads("GET", "/pools/default/replications/{id}/stuckDocuments", stuck::list),
     writes("POST", "/controller/skipStuckDocument/{id}", stuck::skip),
+    writes("POST", "/controller/regexpValidation", trial::try_out),
 ];
 
 const fn reads(method: &'static str, path: &'static str, handler: Handler) -> Route {
@@ -61,13 +63,18 @@ const fn route(
 
 /// Returns the entries of `/pools/default/tasks`.
 pub(crate) fn tasks(service: &Xdcr, node: &Arc<Node>) -> Vec<Value> {
-    let agreed = record::agreed(node);
+    let cluster = node.cluster();
+    let agreed = record::agreed_of(node, &cluster);
     if agreed.replications.is_empty() {
         return Vec::new();
     }
     let statuses = service.statuses(node);
     let task = |replication: &Replication| {
-        let status = statuses.get(&replication.id).cloned().unwrap_or_default();
+        let mut status = statuses.get(&replication.id).cloned().unwrap_or_default();
+        if !replication.has_source(&cluster) {
+            let text = format!("the source bucket {} does not exist any more", replication.source);
+            status.note(node.now().unix_s(), text);
+        }
         describe(replication, &status)
     };
     agreed.replications.iter().map(task).collect()

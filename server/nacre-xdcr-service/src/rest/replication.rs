@@ -18,6 +18,27 @@ use std::sync::Arc;
 const NOT_FOUND: &str = "requested resource not found";
 /// Name of the conflict log setting.
 const LOGGING: &str = "conflictLogging";
+/// Name of the setting that leaves received versions to their own clusters.
+const OWN_ONLY: &str = "forwardLocalOnly";
+/// Nanoseconds of an hour.
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Why the attribute of Sync Gateway cannot be handled.
+const MOBILE: &str = "only Off is supported: nacre does not keep the attribute _sync of the target apart from that of the source";
+/// Why merge functions are not called.
+const MERGE_FUNCTIONS: &str =
+    "merge functions are not supported: deploy a plugin that resolves the conflicts of the bucket";
+/// Why collections are not mirrored.
+const MIRRORING: &str =
+    "only false is supported: a replication never creates collections at the target";
+/// Why a replication is not paused by its log.
+const PAUSED_BY_LOG: &str = "only 0 is supported: conflicts never pause a replication";
+
+/// Settings that select deletions and expirations by the expression, with the switch that each refines.
+const SELECTIONS: [(&str, &str); 2] = [
+    ("filterDeletionsWithExpression", "filterDeletion"),
+    ("filterExpirationsWithExpression", "filterExpiration"),
+];
 
 /// `POST /controller/createReplication`.
 pub(super) fn create(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
@@ -41,12 +62,15 @@ fn make(node: &Arc<Node>, request: &HttpRequest) -> Result<HttpReply, HttpReply>
     let there = look(reference, &target)?;
     check_pair(&cluster.uuid, bucket, &there)?;
     let chosen = Chosen(values.clone());
+    check_clock(node, &source, &chosen).map_err(|reason| wrapped("fromBucket", reason))?;
+    let keeps = bucket.settings.histories_since.is_some() && there.histories_since.is_some();
+    let with_histories = |is_wanted: bool| match is_wanted && !keeps {
+        true => Err(WITHOUT_HISTORIES.to_owned()),
+        false => Ok(()),
+    };
+    with_histories(chosen.flag(OWN_ONLY)).map_err(|reason| wrapped(OWN_ONLY, reason))?;
     check_log(node, &cluster, request, &chosen)
-        .and_then(|is_logged| {
-            let keeps =
-                bucket.settings.histories_since.is_some() && there.histories_since.is_some();
-            if is_logged && !keeps { Err(WITHOUT_HISTORIES.to_owned()) } else { Ok(()) }
-        })
+        .and_then(with_histories)
         .map_err(|reason| wrapped(LOGGING, reason))?;
     let id = Replication::id_of(&there.cluster.uuid, &source, &target);
     if agreed.replication(&id).is_some() {
@@ -150,14 +174,45 @@ fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
         return Err(("collectionsMigrationMode", reason));
     }
     Rules::read(chosen).map_err(|reason| ("colMappingRules", reason))?;
-    expression_of(chosen).map_err(|reason| ("filterExpression", reason))?;
-    let absent = |name, is_set: bool| {
-        let reason = "it is not supported yet".to_owned();
-        if is_set { Err((name, reason)) } else { Ok(()) }
-    };
-    absent("mobile", chosen.text("mobile") != "Off")?;
-    absent("mergeFunctionMapping", !chosen.object("mergeFunctionMapping").is_empty())?;
+    let expression = expression_of(chosen).map_err(|reason| ("filterExpression", reason))?;
+    let is_about_keys = expression.is_some_and(|it| it.is_about_keys());
+    for (field, switch) in SELECTIONS {
+        if chosen.flag(field) && !(chosen.flag(switch) && is_about_keys) {
+            let reason = format!(
+                "it needs {switch}=true, and a filterExpression that is about META().id only"
+            );
+            return Err((field, reason));
+        }
+    }
+    let has_functions = !chosen.object("mergeFunctionMapping").is_empty();
+    for (field, is_set, reason) in [
+        ("mobile", chosen.text("mobile") != "Off", MOBILE),
+        ("mergeFunctionMapping", has_functions, MERGE_FUNCTIONS),
+        ("collectionsMirroringMode", chosen.flag("collectionsMirroringMode"), MIRRORING),
+        ("cLogPauseReplThreshold", chosen.number("cLogPauseReplThreshold") > 0, PAUSED_BY_LOG),
+    ] {
+        if is_set {
+            return Err((field, reason.to_owned()));
+        }
+    }
     LogRules::read(chosen).map(drop).map_err(|reason| (LOGGING, reason))
+}
+
+/// Refuses a source with versions of the future, which would win conflicts until then. Looks at the vBuckets of this node.
+fn check_clock(node: &Node, source: &str, chosen: &Chosen) -> Result<(), String> {
+    let hours = chosen.number("preCheckCasDriftThresholdHours");
+    let Some(bucket) = node.bucket(source).filter(|_| hours > 0) else { return Ok(()) };
+    let mut newest_ns = 0;
+    for vbid in bucket.active_vbids().iter() {
+        let cas_ns = bucket.active(vbid).map_or(0, |vbucket| vbucket.max_cas().unix_ns());
+        newest_ns = newest_ns.max(cas_ns);
+    }
+    if newest_ns <= node.now().unix_ns.saturating_add(hours.saturating_mul(HOUR_NS)) {
+        return Ok(());
+    }
+    Err(format!(
+        "the bucket has versions more than {hours} h ahead of the clock (preCheckCasDriftThresholdHours)"
+    ))
 }
 
 /// Response for a conflict log when one of the buckets keeps no histories.
@@ -257,9 +312,12 @@ pub(super) fn set(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
         match changed(known, &values) {
             Err((field, reason)) => Ok(form::invalid(field, reason)),
             Ok(replication) => {
+                let source = seen.buckets.get(&replication.source);
+                let keeps = source.is_some_and(|it| it.settings.histories_since.is_some());
+                if values.contains_key(OWN_ONLY) && replication.chosen().flag(OWN_ONLY) && !keeps {
+                    return Ok(form::invalid(OWN_ONLY, WITHOUT_HISTORIES));
+                }
                 if values.contains_key(LOGGING) {
-                    let source = seen.buckets.get(&replication.source);
-                    let keeps = source.is_some_and(|it| it.settings.histories_since.is_some());
                     match check_log(node, seen, request, &replication.chosen()) {
                         Err(reason) => return Ok(form::invalid(LOGGING, reason)),
                         Ok(true) if !keeps => return Ok(form::invalid(LOGGING, WITHOUT_HISTORIES)),
@@ -299,10 +357,14 @@ fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'stati
         replication.restream += 1;
     }
     // Documents that the earlier filter dropped are sent now, unless the request says otherwise.
-    let lets_more = ["filterDeletion", "filterExpiration", "filterBinary"]
+    let (before, after) = (known.chosen(), replication.chosen());
+    let lets_more = ["filterDeletion", "filterExpiration", "filterBinary", OWN_ONLY]
         .iter()
-        .any(|name| known.chosen().flag(name) && !replication.chosen().flag(name));
-    if lets_more && skips != Some(&json!(true)) {
+        .any(|name| before.flag(name) && !after.flag(name));
+    let selects_more = SELECTIONS
+        .iter()
+        .any(|(name, switch)| before.flag(switch) && !before.flag(name) && after.flag(name));
+    if (lets_more || selects_more) && skips != Some(&json!(true)) {
         replication.restream += 1;
     }
     Ok(replication)
@@ -361,6 +423,48 @@ mod tests {
         assert_eq!(paused.restream, 1);
         let alone = changed(&later, &values(&[("filterExpression", json!(""))])).unwrap_err();
         assert_eq!(alone.0, "filterSkipRestream");
+        let own = changed(&replication(), &values(&[(OWN_ONLY, json!(true))])).unwrap();
+        assert_eq!(own.restream, 0);
+        assert_eq!(changed(&own, &values(&[(OWN_ONLY, json!(false))])).unwrap().restream, 1);
+    }
+
+    #[test]
+    fn deletions_are_selected_by_an_expression_about_keys() {
+        let selects = ("filterDeletionsWithExpression", json!(true));
+        let drops = ("filterDeletion", json!(true));
+        let about_keys = ("filterExpression", json!(r#"REGEXP_CONTAINS(META().id, "^a")"#));
+        let about_fields = ("filterExpression", json!("a = 1"));
+        for wrong in [
+            vec![selects.clone()],
+            vec![selects.clone(), drops.clone()],
+            vec![selects.clone(), about_keys.clone()],
+            vec![selects.clone(), drops.clone(), about_fields],
+        ] {
+            let refused = check(&Chosen(values(&wrong))).unwrap_err();
+            assert_eq!(refused.0, "filterDeletionsWithExpression", "{wrong:?}");
+        }
+        let skips = ("filterSkipRestream", json!(true));
+        let known = values(&[drops, about_keys, skips.clone()]);
+        let known = changed(&replication(), &known).unwrap();
+        let selected = changed(&known, &values(&[selects.clone()])).unwrap();
+        assert_eq!(selected.restream, known.restream + 1, "earlier deletions are sent");
+        let selected = changed(&known, &values(&[selects, skips])).unwrap();
+        assert_eq!(selected.restream, known.restream);
+    }
+
+    #[test]
+    fn settings_whose_effect_is_missing_are_refused_by_name() {
+        for (name, value) in [
+            ("mobile", json!("Active")),
+            ("mergeFunctionMapping", json!({"default": "merge"})),
+            ("collectionsMirroringMode", json!(true)),
+            ("cLogPauseReplThreshold", json!(1)),
+        ] {
+            let refused = check(&Chosen(values(&[(name, value)]))).unwrap_err();
+            assert_eq!(refused.0, name);
+            assert!(refused.1.contains("supported"), "{}", refused.1);
+        }
+        assert_eq!(check(&Chosen(Values::new())), Ok(()));
     }
 
     #[test]

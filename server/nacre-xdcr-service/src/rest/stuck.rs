@@ -66,7 +66,7 @@ fn drop_version(node: &Arc<Node>, request: &HttpRequest, id: &str) -> Result<Htt
     let message = XdcrMessage::Skip(id.to_owned(), vbid, prefixed);
     match node.ask_about(source, vbid, &message, PATIENCE).map_err(unavailable)? {
         Ok(XdcrReply::Noted) => Ok(ok(&json!([]))),
-        Ok(XdcrReply::Statuses(_)) => Err(unavailable("an unexpected answer".to_owned())),
+        Ok(_) => Err(unavailable("an unexpected answer".to_owned())),
         Err(failure) => Err(unavailable(failure.message)),
     }
 }

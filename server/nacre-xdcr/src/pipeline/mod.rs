@@ -21,7 +21,7 @@ mod sending;
 
 use crate::message::{Effect, Epoch, Input, Notice, Run, VersionId};
 use crate::{Filter, Passage, Record, Records, Settings, SourceState, TargetPoint, TargetState};
-use crate::{TargetPoints, Window};
+use crate::{TargetPoints, Window, arrival};
 use nacre_dcp::ResumePoint;
 use nacre_types::{DocKey, Document, Now, Seqno, VbUuid, Vbid};
 use outstanding::{Item, Outstanding};
@@ -417,7 +417,10 @@ impl Pipeline {
 
     /// Admits a version: one copy for each collection that receives it.
     fn admit(&mut self, document: Document, effects: &mut Vec<Effect>) {
-        let passage = self.settings.filter.pass(&document);
+        let passage = match self.is_left_to_others(&document) {
+            true => Passage::Dropped,
+            false => self.settings.filter.pass(&document),
+        };
         let collections = match &passage {
             Passage::Dropped => Ok(Vec::new()),
             Passage::Unclear(reason) => Err(reason.clone()),
@@ -441,6 +444,16 @@ impl Pipeline {
                 notify_freed(&older, effects);
             }
         }
+    }
+
+    /// Returns true if the version comes from another cluster, and only the source's own versions are sent. A merge belongs to the
+    /// cluster that made it.
+    fn is_left_to_others(&self, document: &Document) -> bool {
+        let source = &self.settings.source;
+        self.settings.sends_own_only
+            && arrival::known_here(document, source)
+                .history
+                .is_some_and(|history| *history.source() != source.id)
     }
 
     /// Requests more of the source's history when there is room.

@@ -74,11 +74,8 @@ impl Pipeline {
             let batches = keys.chunks(most).map(<[Lookup]>::to_vec);
             effects.extend(batches.map(|keys| Effect::LookUp { run, wanted, keys }));
         }
-        let mut operations = operations.into_iter().peekable();
-        while operations.peek().is_some() {
-            let operations = operations.by_ref().take(most).collect();
-            effects.push(Effect::Write { run, operations });
-        }
+        let batches = batches(operations, most, self.settings.batch_bytes);
+        effects.extend(batches.into_iter().map(|operations| Effect::Write { run, operations }));
     }
 
     /// Returns the first step of a version; `None` if it is not sent.
@@ -404,12 +401,12 @@ impl Pipeline {
             }
             Answer::Busy => {
                 self.window.shrink(now.monotonic_ns);
-                self.retry_or_put_aside(
-                    id,
-                    Trouble::Busy("the target cannot take it now"),
-                    now,
-                    effects,
-                );
+                let reason = match self.settings.policy {
+                    Policy::Rule(_) => "the target cannot take it now",
+                    // A resolver that fails has the same answer as a target without memory.
+                    Policy::Resolver(_) => "the target, or its resolver, cannot take it now",
+                };
+                self.retry_or_put_aside(id, Trouble::Busy(reason), now, effects);
             }
             Answer::NoCollection => {
                 let reason = "the target has no such collection".to_owned();
@@ -480,6 +477,25 @@ impl Pipeline {
             self.set_phase(id, Phase::Waiting, Some(until_ns));
         }
     }
+}
+
+/// Divides operations into batches. A batch ends with the operation that fills it, by count or by size.
+fn batches(operations: Vec<Operation>, count_max: usize, bytes_max: usize) -> Vec<Vec<Operation>> {
+    let (mut batches, mut bytes) = (Vec::<Vec<Operation>>::new(), 0);
+    for operation in operations {
+        let size = operation.key.len() + operation.version.value.len();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < count_max && bytes < bytes_max => {
+                bytes += size;
+                batch.push(operation);
+            }
+            _ => {
+                bytes = size;
+                batches.push(vec![operation]);
+            }
+        }
+    }
+    batches
 }
 
 /// Adds the history to the target's version, as the target itself would send it. Only this side knows which bucket made

@@ -902,3 +902,49 @@ fn a_document_goes_to_each_collection_whose_condition_holds() {
     stage.feed(Input::Written { run, id: late, number: 0, answer: Answer::Stored });
     assert_eq!(stage.checkpoint(&[(7, 0)], 41), Some((5, 41)));
 }
+
+/// A merge belongs to the cluster that made it, a version that was received to the cluster that wrote it.
+#[test]
+fn versions_of_other_clusters_are_left_to_them_if_only_own_ones_are_sent() {
+    let mut stage = Stage::streaming(Settings {
+        sends_own_only: true,
+        keeps_histories: true,
+        optimistic_bytes: 1 << 20,
+        ..settings(RULE)
+    });
+    let run = stage.run();
+    let received = History::of_write(site("third").id, Cas(2));
+    let written = History::of_write(site("here").id, Cas(1));
+    let merge = received.merge(&written, site("here").id, Cas(3));
+    stage.portion(vec![
+        document("own", 1, 1),
+        document_of("received", 2, &received),
+        document_of("merged", 3, &merge),
+    ]);
+    assert_eq!((stage.sent(), stage.pipeline.counts().filtered), (vec![1, 3], 1));
+    stage.written(run, 1, Answer::Stored);
+    stage.written(run, 3, Answer::Stored);
+    assert_eq!(stage.checkpoint(&[(7, 0)], 9), Some((3, 9)), "the received one is done");
+}
+
+#[test]
+fn a_batch_ends_by_count_or_by_size() {
+    for (batch_count, batch_bytes, expected) in [
+        (500, 1 << 20, vec![5]),
+        (2, 1 << 20, vec![2, 2, 1]),
+        // A document has 100 bytes, and 3 of key.
+        (500, 150, vec![2, 2, 1]),
+        (500, 1, vec![1; 5]),
+    ] {
+        let optimistic_bytes = 1 << 20;
+        let of = Settings { batch_count, batch_bytes, optimistic_bytes, ..settings(RULE) };
+        let mut stage = Stage::streaming(of);
+        stage.portion((1..=5).map(|seqno| document(&format!("k{seqno}"), seqno, 100)).collect());
+        let size = |effect: &Effect| match effect {
+            Effect::Write { operations, .. } => Some(operations.len()),
+            _ => None,
+        };
+        let sizes: Vec<usize> = stage.effects.iter().filter_map(size).collect();
+        assert_eq!(sizes, expected, "{batch_count} {batch_bytes}");
+    }
+}

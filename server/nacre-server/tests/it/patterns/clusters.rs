@@ -6,6 +6,7 @@ use crate::plugin_functions::upload;
 use crate::plugins::ask;
 use crate::process::{PASSWORD, USER};
 use crate::xdcr::{CREATE, REFERENCES, make_bucket, printed, reference, replication, task};
+use crate::xdcr_distance::{far_apart, set_cut};
 use nacre_client::{Bucket, Key};
 use nacre_conformance::kv::{KvClient, Request};
 use serde_json::{Value, json as value};
@@ -45,8 +46,8 @@ fn client(node: &Node) -> Bucket {
 ///
 /// A CAS counts in steps of 65 microseconds, and both sides have the clock of this machine: at the same time they would give two versions
 /// of a document all of the same metadata, which the rule of the bucket takes for the same version.
-fn add_users(nodes: &[Node; 2], name: &(impl Fn(&Node, &mut Bucket, usize) -> String + Sync)) {
-    for (node, site) in nodes.iter().zip(SITES) {
+fn add_users(nodes: [&Node; 2], name: &(impl Fn(&Node, &mut Bucket, usize) -> String + Sync)) {
+    for (node, site) in nodes.into_iter().zip(SITES) {
         std::thread::scope(|scope| {
             for first in 0..CLIENTS {
                 scope.spawn(move || {
@@ -67,13 +68,18 @@ fn meet(nodes: &[Node; 2]) -> u64 {
     for node in nodes {
         printed(node, &["resume", BUCKET]);
     }
+    until_equal(nodes.each_ref())
+}
+
+/// Waits until both sides are the same, each with one of its nodes. Returns the number of their documents.
+fn until_equal(nodes: [&Node; 2]) -> u64 {
     for node in nodes {
         node.wait_until("nothing to be left", |node| {
             let task = task(node);
             task["status"] == "running" && task["changesLeft"] == 0
         });
     }
-    let said = printed(&nodes[0], &["diff", BUCKET]);
+    let said = printed(nodes[0], &["diff", BUCKET]);
     let count = said.strip_suffix(" documents and deletions are equal\n").expect(&said);
     let count: u64 = count.parse().unwrap();
     for node in nodes {
@@ -100,7 +106,7 @@ fn bodies(nodes: &[Node; 2], name: &str) -> [Value; 2] {
 #[test]
 fn half_of_the_users_are_left_when_both_sides_have_counted() {
     let nodes = cut_off("");
-    add_users(&nodes, &increment);
+    add_users(nodes.each_ref(), &increment);
     // One document is the counter.
     assert_eq!(meet(&nodes), USERS as u64 + 1);
     for node in &nodes {
@@ -118,8 +124,22 @@ fn half_of_the_users_are_left_when_both_sides_have_counted() {
 fn all_users_are_left_when_both_sides_have_made_keys_by_themselves() {
     let nodes = cut_off("");
     let uuid = || std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
-    add_users(&nodes, &|_, _, _| format!("user::{}", uuid().trim()));
+    add_users(nodes.each_ref(), &|_, _, _| format!("user::{}", uuid().trim()));
     assert_eq!(meet(&nodes), 2 * USERS as u64);
+}
+
+/// A03 and A04 between clusters of two nodes that are 70 ms apart, and whose links are cut while both sides add users.
+#[test]
+fn distant_clusters_that_were_cut_off_have_lost_the_same_users() {
+    let (clusters, links) = far_apart();
+    let nodes = clusters.each_ref().map(|nodes| &nodes[0]);
+    set_cut(&links, true);
+    let uuid = || std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
+    add_users(nodes, &increment);
+    add_users(nodes, &|_, _, _| format!("user::{}", uuid().trim()));
+    set_cut(&links, false);
+    // Half of those with numbers, all with UUIDs, and the counter.
+    assert_eq!(until_equal(nodes), USERS as u64 + 2 * USERS as u64 + 1);
 }
 
 /// A05: a counter that both sides have counted is right, and still half of the users are gone: their numbers were the same.
@@ -141,7 +161,7 @@ fn a_counter_that_is_merged_is_right_and_does_not_bring_the_users_back() {
         let site = SITES[usize::from(node.port_base != nodes[0].port_base)];
         format!("user::{}", count_at(node, site))
     };
-    add_users(&nodes, &count);
+    add_users(nodes.each_ref(), &count);
     assert_eq!(meet(&nodes), USERS as u64 + 1);
     for counter in bodies(&nodes, COUNTER) {
         assert_eq!(counter, value!({"oslo": USERS, "reykjavik": USERS}));
