@@ -91,13 +91,13 @@ fn evaluate(
     key: &[u8],
     expression: &str,
 ) -> Result<Option<Result<bool, String>>, NoReply> {
-    let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+    let bucket = node.bucket(bucket).ok_or(NoReply::NotOwner)?;
     let expression = match Expression::parse(expression) {
         Ok(expression) => expression,
         Err(reason) => return Ok(Some(Err(reason))),
     };
     let find = || -> Result<Option<Document>, NoReply> {
-        let vbucket = bucket.active(vbid).ok_or(NoReply::Elsewhere)?;
+        let vbucket = bucket.active(vbid).ok_or(NoReply::NotOwner)?;
         let found = vbucket.find(key).cloned();
         Ok(found)
     };
