@@ -19,7 +19,7 @@ outstanding response.
 import asyncio
 import random
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ._connection import BucketNotReady, Connection, ConnectionLost
 from ._connstr import Address
@@ -28,6 +28,7 @@ from ._instruments import CURRENT, Dispatch, Instruments
 from ._keys import check_key, leb128, vbucket_of
 from ._map import ClusterMap, Network
 from ._opcodes import Feature, Opcode, Status, operation_name
+from ._record import dataclass
 from ._security import Security
 from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (

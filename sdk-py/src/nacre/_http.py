@@ -10,12 +10,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlencode
 
 from ._client import Attempt, KvClient
 from ._connstr import Address
 from ._instruments import CURRENT, Dispatch, Instruments
+from ._record import dataclass
 from ._security import Security
 from .exceptions import (
     AuthenticationException,
