@@ -9,7 +9,7 @@ to the node.
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import field
 from urllib.parse import urlencode
 
@@ -80,7 +80,9 @@ class _Socket:
 
     def end(self) -> None:
         # Aborted rather than closed, because closing waits until the peer has read all data.
-        self.writer.transport.abort()
+        # Without its loop, a transport ends with its last reference.
+        with suppress(RuntimeError):
+            self.writer.transport.abort()
 
     def is_usable(self, now: float) -> bool:
         """Returns True if another request may be sent."""

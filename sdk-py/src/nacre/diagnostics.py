@@ -384,6 +384,7 @@ async def wait_until_ready(
     if desired is ClusterState.Offline:
         raise InvalidArgumentException("nobody waits for a cluster to be offline")
     wanted = None if "service_types" not in options else services_of(options["service_types"])
+    client.check_loop()
     clock = asyncio.get_running_loop()
     deadline = clock.time() + timeout.total_seconds()
     pause = _PAUSE_FIRST
