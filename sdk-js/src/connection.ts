@@ -7,7 +7,6 @@
 
 import { randomBytes } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
-import { connect as connectTls } from 'node:tls'
 
 import { type Access, isCertificateError, type OrphanSink, PLAIN } from './access.js'
 import { type Address, addressText } from './connection-string.js'
@@ -86,7 +85,8 @@ export class Connection {
     this.#orphans = access.orphans
     const tls = access.tlsFor(address)
     const { host, port } = address
-    this.#socket = access.database?.connect() ?? (tls ? connectTls({ ...tls, host, port }) : connect({ host, port }))
+    this.#socket =
+      access.database?.connect() ?? (tls ? access.connectTls!({ ...tls, host, port }) : connect({ host, port }))
     this.#socket.setNoDelay()
     this.#socket.on('data', (data: Buffer) => this.#receive(data))
     this.#socket.on('error', (error) => this.close(error))

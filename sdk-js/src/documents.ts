@@ -3,7 +3,6 @@
 import type { Scope } from './bucket.js'
 import type { Cluster } from './cluster.js'
 import { now, type OperationOptions } from './deadline.js'
-import { checkDurability, waitForDurability } from './durability.js'
 import { DecodingFailureError } from './errors.js'
 import { durabilityFraming, type Request, type Response } from './frame.js'
 import { vbucketOf } from './keys.js'
@@ -99,6 +98,7 @@ export abstract class Documents {
     const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
     const end = now() + timeout
     const remaining = (): OperationOptions => ({ ...options, timeout: Math.max(1, end - now()) })
+    const { checkDurability, waitForDurability } = await import('./durability.js')
     if (!this.client.map) await this.client.bootstrap(options, timeout)
     checkDurability(this.client, options)
     const response = await this.client.execute(this.#operation(key, request, traits), remaining(), timeout)
