@@ -2,8 +2,8 @@
 //!
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, with a changed import,
 //! and compares their output. *parity* writes the tables of the parts of the official packages that ours have. *runtimes* runs
-//! the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows a cluster
-//! whose nodes fail.
+//! the tests of sdk-js in Node.js, Bun and Deno. *types* checks the types that programs with sdk-py see. *transactions* and
+//! *live* are long forms of tests, *changes* follows a cluster whose nodes fail.
 
 mod changes;
 
@@ -31,6 +31,11 @@ const BROWSER_TESTS: [&str; 3] = ["browser.test.js", "todo.test.js", "web-in-bro
 const NODE_24_VERSION: &str = "24.22.3";
 const BUN_VERSION: &str = "1.4.5";
 const DENO_VERSION: &str = "2.9.6";
+const MYPY_VERSION: &str = "2.4.1";
+const PYRIGHT_VERSION: &str = "1.1.414";
+
+/// A program with strict types that uses sdk-py.
+const CONSUMER: &str = "tests/consumer.py";
 
 /// Options of `cargo xtask sdk`.
 #[derive(Args, Debug)]
@@ -90,6 +95,8 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Check the types of sdk-py, and those that a program with it sees
+    Types,
     /// Write the tables of the official SDKs' features in this project's SDKs
     Parity {
         /// Only check that the tables are up to date
@@ -118,6 +125,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
             let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
             changes::run(&built(node)?, &effort)
         }
+        Check::Types => types(),
         Check::Parity { check } => parity(*check),
     }
 }
@@ -163,6 +171,27 @@ fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
         println!("{}: passed", runtime.display());
     }
     Ok(())
+}
+
+/// Checks the types of sdk-py with mypy, and those that a program with it sees with mypy and pyright.
+///
+/// # Errors
+/// Fails when a type checker cannot be installed, or finds an error.
+pub fn types() -> Result<(), String> {
+    let package = format!("mypy=={MYPY_VERSION}");
+    let mypy = tools::python(&format!("mypy-{MYPY_VERSION}"), &[&package])?;
+    let pyright = tools::npm("pyright", PYRIGHT_VERSION)?.join("index.js");
+    let folder = workspace().join("sdk-py");
+    let mut own = Command::new(&mypy);
+    own.args(["-m", "mypy", "--cache-dir", "/dev/null"]).current_dir(&folder);
+    run_command(&mut own, "find the types of sdk-py correct")?;
+    let mut strict = Command::new(&mypy);
+    strict.args(["-m", "mypy", "--strict", "--config-file=", "--cache-dir", "/dev/null", CONSUMER]);
+    strict.current_dir(&folder).env("MYPYPATH", "src");
+    run_command(&mut strict, "find the types of a program with sdk-py correct (mypy)")?;
+    let mut other = Command::new("node");
+    other.arg(pyright).arg(CONSUMER).current_dir(&folder).env("PYTHONPATH", "src");
+    run_command(&mut other, "find the types of a program with sdk-py correct (pyright)")
 }
 
 /// Kills clients of both SDKs and of the official ones at each step of transactions, on a separate node.
