@@ -13,7 +13,7 @@ const outdir = join(tmpdir(), `nacre-size-${process.pid}`)
 /** Bytes of an entry: what it imports at once, and all of it. */
 async function measure(name, platform = 'node') {
   const { outputFiles, metafile } = await build({
-    entryPoints: [new URL(`../dist/src/${name}.js`, import.meta.url).pathname],
+    entryPoints: [new URL(`../dist/lib/${name}.js`, import.meta.url).pathname],
     bundle: true,
     splitting: true,
     minify: true,

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
-import type { SecureContextOptions } from 'node:tls'
+import type { connect, SecureContextOptions } from 'node:tls'
 
 import type { Address } from './connection-string.js'
 import type { Database } from './embedded.js'
@@ -89,6 +89,8 @@ export class Access {
   readonly database: Database | undefined
   /** Tracer and meter of the operations. */
   instruments: Instruments = {}
+  /** Opens a connection with TLS. Its module is loaded only if there is TLS. */
+  connectTls: typeof connect | undefined
   /** Receives orphan responses, if they are reported. */
   orphans: OrphanSink | undefined
   #authenticator: Authenticator

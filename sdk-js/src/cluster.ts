@@ -159,6 +159,7 @@ export class Cluster implements AsyncDisposable {
       network ?? options.network,
       new CouchbaseLogger(options.logger),
     )
+    if (place.tls) access.connectTls = (await import('node:tls')).connect
     const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
     const reports = await reportsOf(options, access.logger)
     access.instruments = { tracer: options.tracer ?? reports?.tracer, meter: options.meter ?? reports?.meter }

@@ -498,7 +498,7 @@ export class Collection extends Documents {
       value: content,
       cas: checkCas(options.cas),
       datatype: flags === JSON_FLAGS ? DATATYPE_JSON : 0,
-      ...(options.preserveExpiry ? { framing: PRESERVE_EXPIRY } : {}),
+      framing: options.preserveExpiry ? PRESERVE_EXPIRY : undefined,
     }
     return (await this.mutate(key, request, options, { adds: opcode === Opcode.Add, began })).result
   }

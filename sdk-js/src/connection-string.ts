@@ -1,6 +1,5 @@
 /** Connection strings: `couchbase[s]://host[:port][,host[:port]…][/bucket]`. */
 
-import { resolveSrv } from 'node:dns/promises'
 import { isIP } from 'node:net'
 
 import { InvalidArgumentError } from './errors.js'
@@ -73,6 +72,7 @@ export async function resolveSeeds(
     timer = setTimeout(resolve, timeoutMs, [])
   })
   try {
+    const { resolveSrv } = await import('node:dns/promises')
     const records = await Promise.race([resolveSrv(`_couchbase${tls ? 's' : ''}._tcp.${name}`), late])
     const found = [...records].sort((a, b) => a.priority - b.priority || b.weight - a.weight)
     return found.length ? found.map((record) => ({ host: record.name, port: record.port })) : seeds

@@ -7,7 +7,6 @@
 
 import { randomBytes } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
-import { connect as connectTls } from 'node:tls'
 
 import { type Access, isCertificateError, type OrphanSink, PLAIN } from './access.js'
 import { type Address, addressText } from './connection-string.js'
@@ -18,6 +17,7 @@ import { encodeRequest, FrameReader, type Request, type Response } from './frame
 import type { CouchbaseLogger } from './logger.js'
 import { Feature, Opcode, operationName, Status } from './opcodes.js'
 import { digestOf, Scram } from './scram.js'
+import { Slots } from './slots.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
 const AGENT = 'nacre-js/0.1.0'
@@ -47,9 +47,8 @@ export class Connection {
   readonly address: Address
   readonly #socket: Socket | EmbeddedSocket
   readonly #reader = new FrameReader()
-  readonly #waiting = new Map<number, Waiting>()
+  readonly #waiting = new Slots<Waiting>()
   #features: ReadonlySet<number> = new Set()
-  #opaque = 0
   #lost = false
   /** The reason why the connection was closed, if known. */
   #cause: Error | undefined
@@ -86,7 +85,8 @@ export class Connection {
     this.#orphans = access.orphans
     const tls = access.tlsFor(address)
     const { host, port } = address
-    this.#socket = access.database?.connect() ?? (tls ? connectTls({ ...tls, host, port }) : connect({ host, port }))
+    this.#socket =
+      access.database?.connect() ?? (tls ? access.connectTls!({ ...tls, host, port }) : connect({ host, port }))
     this.#socket.setNoDelay()
     this.#socket.on('data', (data: Buffer) => this.#receive(data))
     this.#socket.on('error', (error) => this.close(error))
@@ -121,9 +121,8 @@ export class Connection {
    * @throws ConnectionLost if the connection is closed first.
    * @throws DeadlineOver if the time is over first. The client then drops the response.
    */
-  async ask(request: Request, deadline?: Deadline, onSent?: () => void): Promise<Response> {
-    if (this.#lost) throw this.#ended()
-    const opaque = (this.#opaque = (this.#opaque + 1) >>> 0)
+  ask(request: Request, deadline?: Deadline, onSent?: () => void): Promise<Response> {
+    if (this.#lost) return Promise.reject(this.#ended())
     return new Promise<Response>((resolve, reject) => {
       let forget: (() => void) | undefined
       const settle =
@@ -139,7 +138,7 @@ export class Connection {
       const next = (response: Response): void => {
         if (!more?.(response)) done(response)
       }
-      this.#waiting.set(opaque, { resolve: next, reject: settle(reject) })
+      const opaque = this.#waiting.add({ resolve: next, reject: settle(reject) })
       forget = deadline?.onEnd(() => this.#waiting.get(opaque)?.reject(new DeadlineOver()))
       if (deadline?.over) return
       this.#write(encodeRequest(request, opaque))
@@ -177,7 +176,7 @@ export class Connection {
     if (cause) this.#logger.warn(`the connection to ${addressText(this.address)} ended: ${cause.message}`)
     else this.#logger.debug(`the connection to ${addressText(this.address)} ended`)
     this.#socket.destroy()
-    for (const waiting of [...this.#waiting.values()]) waiting.reject(this.#ended())
+    for (const waiting of this.#waiting.values()) waiting.reject(this.#ended())
   }
 
   /** Closes the connection once no response is outstanding. */

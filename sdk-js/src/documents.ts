@@ -3,7 +3,6 @@
 import type { Scope } from './bucket.js'
 import type { Cluster } from './cluster.js'
 import { now, type OperationOptions } from './deadline.js'
-import { checkDurability, isDurable, waitForDurability } from './durability.js'
 import { DecodingFailureError } from './errors.js'
 import { durabilityFraming, type Request, type Response } from './frame.js'
 import { vbucketOf } from './keys.js'
@@ -46,7 +45,7 @@ export abstract class Documents {
   }
 
   /** Sends a request without durability requirements. */
-  protected async ask(
+  protected ask(
     key: string,
     request: Request,
     options: OperationOptions,
@@ -64,22 +63,42 @@ export abstract class Documents {
     traits: Traits = {},
   ): Promise<{ response: Response; result: MutationResult }> {
     const level = checkLevel(options)
-    if (level) {
-      const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
-      // The server's timeout ends first, because its response says more than no response.
-      const durability = durabilityFraming(level, timeout * 0.9)
-      const framing = request.framing ? Buffer.concat([durability, request.framing]) : durability
-      const durable = { ...traits, needs: Feature.SyncReplication }
-      const response = await this.ask(key, { ...request, framing }, { ...options, timeout }, durable)
-      return { response, result: this.result(key, response) }
+    if (options.durabilityPersistTo || options.durabilityReplicateTo) {
+      return this.#observed(key, request, options, traits)
     }
-    if (!isDurable(options)) {
-      const response = await this.ask(key, request, options, traits)
-      return { response, result: this.result(key, response) }
-    }
+    const response = await (level
+      ? this.#durable(level, key, request, options, traits)
+      : this.ask(key, request, options, traits))
+    return { response, result: this.result(key, response) }
+  }
+
+  /** Sends a change that the server acknowledges when it is as durable as the level. */
+  #durable(
+    level: number,
+    key: string,
+    request: Request,
+    options: DurableOptions,
+    traits: Traits,
+  ): Promise<Response> {
+    const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
+    // The server's timeout ends first, because its response says more than no response.
+    const durability = durabilityFraming(level, timeout * 0.9)
+    const framing = request.framing ? Buffer.concat([durability, request.framing]) : durability
+    const durable = { ...traits, needs: Feature.SyncReplication }
+    return this.ask(key, { ...request, framing }, { ...options, timeout }, durable)
+  }
+
+  /** Sends a change, and waits until enough nodes have it. */
+  async #observed(
+    key: string,
+    request: Request,
+    options: DurableOptions,
+    traits: Traits,
+  ): Promise<{ response: Response; result: MutationResult }> {
     const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
     const end = now() + timeout
     const remaining = (): OperationOptions => ({ ...options, timeout: Math.max(1, end - now()) })
+    const { checkDurability, waitForDurability } = await import('./durability.js')
     if (!this.client.map) await this.client.bootstrap(options, timeout)
     checkDurability(this.client, options)
     const response = await this.client.execute(this.#operation(key, request, traits), remaining(), timeout)
@@ -112,7 +131,8 @@ export abstract class Documents {
   }
 
   #operation(key: string, request: Request, traits: Traits): Operation {
-    return { key, request, scope: this.scope.name, collection: this.name, ...traits }
+    const { reads, adds, accepted, needs, began } = traits
+    return { request, key, scope: this.scope.name, collection: this.name, reads, adds, accepted, needs, began }
   }
 
   #token(key: string, { extras }: Response): MutationToken | undefined {

@@ -29,11 +29,6 @@ interface Seen {
   current: bigint
 }
 
-/** Returns true if the options require a wait. */
-export function isDurable(options: DurableOptions): boolean {
-  return Boolean(options.durabilityPersistTo || options.durabilityReplicateTo)
-}
-
 /**
  * Refuses durability that the bucket can never provide, before the write.
  *

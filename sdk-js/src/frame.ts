@@ -39,13 +39,13 @@ export function durabilityFraming(level: number, timeoutMs: number): Buffer {
 /** A request without its opaque, which the connection assigns. */
 export interface Request {
   opcode: number
-  key?: Buffer
-  extras?: Buffer
-  value?: Buffer
-  vbid?: number
-  cas?: bigint
-  datatype?: number
-  framing?: Buffer
+  key?: Buffer | undefined
+  extras?: Buffer | undefined
+  value?: Buffer | undefined
+  vbid?: number | undefined
+  cas?: bigint | undefined
+  datatype?: number | undefined
+  framing?: Buffer | undefined
 }
 
 /** A decoded response, or a decoded request from the server. */
@@ -102,8 +102,9 @@ export class FrameReader {
         return
       }
       this.#needed = HEADER_BYTES
-      this.#parts = [joined.subarray(frameBytes)]
       this.#byteCount = joined.length - frameBytes
+      // An empty rest would be joined with the next part, which copies it.
+      this.#parts = this.#byteCount ? [joined.subarray(frameBytes)] : []
       yield decodeResponse(joined.subarray(0, frameBytes))
     }
   }

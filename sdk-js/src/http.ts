@@ -9,8 +9,7 @@
  */
 
 import { once } from 'node:events'
-import { Agent, type IncomingMessage, request as httpRequest } from 'node:http'
-import { Agent as TlsAgent, request as httpsRequest } from 'node:https'
+import type { Agent, IncomingMessage } from 'node:http'
 
 import { type Access, isCertificateError } from './access.js'
 import { type Address, addressText } from './connection-string.js'
@@ -33,14 +32,16 @@ const CONNECT_MS_MAX = 5000
 /** Sends requests as one user, until it is closed. */
 export class HttpClient {
   readonly #access: Access
-  readonly #agent: Agent
+  /** The module for the requests. It is loaded with the first one, because many clients make none. */
+  #module: typeof import('node:http') | typeof import('node:https') | undefined
+  /** Holds the connections that are reused. */
+  #agent: Agent | undefined
   /** One controller for each request in progress. */
   readonly #controllers = new Set<AbortController>()
   #closed = false
 
   constructor(access: Access) {
     this.#access = access
-    this.#agent = new (access.tls ? TlsAgent : Agent)({ keepAlive: true })
   }
 
   /** Tracer and meter of the operations. */
@@ -131,10 +132,12 @@ export class HttpClient {
   async #exchange(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
     const { context, deadline } = attempt
     context.endpoint = addressText(address)
-    if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
-    const controller = new AbortController()
     const tls = this.#access.tlsFor(address)
-    const outgoing = (tls ? httpsRequest : httpRequest)({
+    this.#module ??= await (tls ? import('node:https') : import('node:http'))
+    if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
+    this.#agent ??= new this.#module.Agent({ keepAlive: true })
+    const controller = new AbortController()
+    const outgoing = this.#module.request({
       ...tls,
       ...address,
       method: request.method,
@@ -196,7 +199,7 @@ export class HttpClient {
   close(): void {
     this.#closed = true
     for (const controller of this.#controllers) controller.abort()
-    this.#agent.destroy()
+    this.#agent?.destroy()
   }
 }
 

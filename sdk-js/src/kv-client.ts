@@ -35,7 +35,7 @@ import {
 import type { Request, Response } from './frame.js'
 import { checkKey, leb128, vbucketOf } from './keys.js'
 import { Feature, Opcode, operationName, PUSHED_MAP, Status } from './opcodes.js'
-import { type Instruments, watch } from './tracing.js'
+import { type Instruments, type Watch, watch } from './tracing.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
 /** Timeout of a node's response to a map request, after which the client asks the next one. */
@@ -47,6 +47,9 @@ const MAP_WAIT_MS_MAX = 5000
  */
 const MAP_AGE_MS_MAX = 2500
 
+/** In place of a collection's ID on a server without collections. */
+const NO_COLLECTIONS = -1
+
 /** A request and its properties. Its frame contains neither key nor vBucket yet. */
 export interface Operation {
   request: Request
@@ -54,13 +57,13 @@ export interface Operation {
   scope: string
   collection: string
   /** True if the request changes nothing, so that it may be sent twice. */
-  reads?: boolean
+  reads?: boolean | undefined
   /** True if the document must not exist. */
-  adds?: boolean
+  adds?: boolean | undefined
   /** Statuses other than success that are not errors. */
-  accepted?: readonly number[]
+  accepted?: readonly number[] | undefined
   /** The feature that the server must support. */
-  needs?: number
+  needs?: number | undefined
   /** Start time of the encoding in Unix milliseconds, if it is traced. */
   began?: number | undefined
 }
@@ -268,10 +271,12 @@ export class KvClient {
       let connection: Connection
       let response: Response
       try {
-        connection = copy ? await this.#replica(vbid, attempt, copy) : await this.#connectionFor(vbid, attempt)
-        const request = await this.#addressed(operation, key, vbid, connection, attempt)
-        if (!request) continue
-        response = await this.#dispatch(connection, request, attempt)
+        connection =
+          this.#openTo(nodeOf(map, vbid, copy), attempt) ??
+          (copy ? await this.#replica(vbid, attempt, copy) : await this.#connectionFor(vbid, attempt))
+        const id = this.#idOf(operation, connection, attempt) ?? (await this.#collectionId(operation, connection, attempt))
+        if (id === undefined) continue
+        response = await this.#dispatch(connection, addressed(operation.request, key, vbid, id), attempt)
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error
         if (attempt.inFlight && !operation.reads) {
@@ -287,12 +292,23 @@ export class KvClient {
     }
   }
 
-  async #dispatch(connection: Connection, request: Request, attempt: Attempt): Promise<Response> {
+  #dispatch(connection: Connection, request: Request, attempt: Attempt): Promise<Response> {
     const onSent = (): void => {
       attempt.inFlight = true
     }
-    if (!attempt.watch) return connection.ask(request, attempt.deadline, onSent)
-    const end = attempt.watch.dispatch(addressText(connection.address), connection.id)
+    const { watch } = attempt
+    if (!watch) return connection.ask(request, attempt.deadline, onSent)
+    return this.#watched(watch, connection, request, attempt, onSent)
+  }
+
+  async #watched(
+    watch: Watch,
+    connection: Connection,
+    request: Request,
+    attempt: Attempt,
+    onSent: () => void,
+  ): Promise<Response> {
+    const end = watch.dispatch(addressText(connection.address), connection.id)
     try {
       const response = await connection.ask(request, attempt.deadline, onSent)
       end(response.opaque)
@@ -302,25 +318,16 @@ export class KvClient {
     }
   }
 
-  /** Returns the request with vBucket and key, or undefined for a retry because the collection is unknown. */
-  async #addressed(
-    operation: Operation,
-    key: Buffer,
-    vbid: number,
-    connection: Connection,
-    attempt: Attempt,
-  ): Promise<Request | undefined> {
+  /** Returns the ID of the operation's collection if it is known; `NO_COLLECTIONS` if the server has none. */
+  #idOf(operation: Operation, connection: Connection, attempt: Attempt): number | undefined {
     if (operation.needs !== undefined && !connection.features.has(operation.needs)) {
       throw new FeatureNotAvailableError(undefined, attempt.context)
     }
     if (!connection.features.has(Feature.Collections)) {
-      if (isDefault(operation)) return { ...operation.request, key, vbid }
+      if (isDefault(operation)) return NO_COLLECTIONS
       throw new FeatureNotAvailableError('the server has no collections', attempt.context)
     }
-    const path = collectionPath(operation)
-    const id = this.#collectionIds.get(path) ?? (await this.#collectionId(operation, connection, attempt))
-    if (id === undefined) return undefined
-    return { ...operation.request, key: Buffer.concat([leb128(id), key]), vbid }
+    return this.#collectionIds.get(collectionPath(operation))
   }
 
   /** Returns the ID of a collection on a node, or undefined for a retry. */
@@ -487,6 +494,13 @@ export class KvClient {
     }
   }
 
+  /** Returns the connection to a node if it is open, without the promises of `#connection`. */
+  #openTo(address: Address | undefined, attempt: Attempt): Connection | undefined {
+    if (this.#closed || !address || attempt.unreachable) return undefined
+    const connection = this.#connections.get(addressText(address))
+    return connection?.isOpen && !connection.lost ? connection : undefined
+  }
+
   /** Returns the connection to the node of a replica, without waiting for a missing replica. */
   async #replica(vbid: number, attempt: Attempt, copy: number): Promise<Connection> {
     const map = this.#map ?? (await this.#fetchMap(attempt))
@@ -531,6 +545,16 @@ function isUnavailable(error: unknown): error is Unavailable {
 function reasonOf(error: Unavailable): string {
   if (error instanceof BucketNotFoundError || error instanceof BucketNotReady) return 'BUCKET_NOT_AVAILABLE'
   return error instanceof AuthenticationFailureError ? 'AUTHENTICATION_ERROR' : 'NODE_NOT_AVAILABLE'
+}
+
+/**
+ * Returns the request with vBucket, collection and key. A spread would leave memory behind that only a full collection
+ * frees.
+ */
+function addressed(request: Request, name: Buffer, vbid: number, collection: number): Request {
+  const { opcode, extras, value, cas, datatype, framing } = request
+  const key = collection === NO_COLLECTIONS ? name : Buffer.concat([leb128(collection), name])
+  return { opcode, key, extras, value, vbid, cas, datatype, framing }
 }
 
 function collectionPath({ scope, collection }: Pick<Operation, 'scope' | 'collection'>): string {

@@ -95,6 +95,7 @@ pub fn run(options: &Test) -> Result<(), String> {
             sdks::build_js().and_then(|()| sdk::compat(&binary, ""))
         })?;
         step("parity of the SDKs", || sdk::parity(true))?;
+        step("types of sdk-py", sdk::types)?;
         step("guest kit in Go", go_kit)?;
         step("packages", || packaging::quick(&binary))
     };

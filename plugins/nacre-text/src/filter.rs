@@ -9,6 +9,9 @@ use unicode_normalization::UnicodeNormalization;
 /// Words, such as stop words.
 pub type Words = Arc<BTreeSet<String>>;
 
+/// Maximum length of a prefix of a path in bytes. Indexes leave out such long terms.
+const PATH_MAX: usize = 32 << 10;
+
 /// A Unicode normalization form.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
@@ -307,6 +310,9 @@ fn hierarchy(tokens: &[Token], delimiter: &str, max: usize, split: bool) -> Vec<
         }
         path.push_str(part);
         end += part.len();
+        if path.len() > PATH_MAX {
+            break;
+        }
         let (start, kind) = (0, Kind::Joined);
         // All prefixes begin at the first word.
         output.push(Token { term: path.clone(), start, end, position: 1, kind, ..token.clone() });

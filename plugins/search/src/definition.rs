@@ -2,6 +2,7 @@
 
 mod doc_config;
 mod mapping;
+mod stored;
 mod synonyms;
 
 pub use doc_config::DocConfig;
@@ -54,8 +55,35 @@ impl Definition {
             return Err(Error::request("ValidateIndex, Params: no valid type mappings found"));
         }
         let definition = Definition { doc_config, mapping };
-        definition.scopes()?;
+        let (_, collections) = definition.scopes()?.unwrap_or_default();
+        let mut sources = definition.mapping.synonyms.values();
+        if let Some(source) = sources.find(|source| collections.contains(&source.collection)) {
+            return Err(Error::request(format!(
+                "collection_utils: synonym collection: '{}' cannot be a indexed with a type mapping",
+                source.collection
+            )));
+        }
         Ok(definition)
+    }
+
+    /// Parses the member `params` of a stored index. Earlier versions accepted `hierarchy` filters without a delimiter, and ignored
+    /// synonyms, so that stored ones may be invalid.
+    ///
+    /// # Errors
+    /// As for [`Definition::parse`].
+    pub fn parse_stored(params: &Value) -> Result<Definition> {
+        Definition::parse(params).or_else(|error| {
+            let mut params: Value = match params {
+                Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
+                params => params.clone(),
+            };
+            stored::add_delimiters(&mut params);
+            let parsed = Definition::parse(&params).or_else(|_| {
+                stored::remove_synonyms(&mut params);
+                Definition::parse(&params)
+            });
+            parsed.map_err(|_| error)
+        })
     }
 
     /// Returns the indexed collections as `(scope, collections)`, or `None` if the types are not based on collections.

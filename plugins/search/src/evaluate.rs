@@ -45,7 +45,7 @@ pub fn evaluate(body: &[u8], field: Option<&str>) -> Result<Value> {
     if evaluation.documents.len() > DOCUMENTS_MAX {
         return Err(Error::request(format!("there are more than {DOCUMENTS_MAX} documents")));
     }
-    let definition = Arc::new(Definition::parse(&evaluation.params)?);
+    let definition = Arc::new(Definition::parse_stored(&evaluation.params)?);
     let mut request = Request::from_value(evaluation.request, crate::RESULT_WINDOW)?;
     if let Some(field) = field {
         request.query.set_field(field);

@@ -1,6 +1,7 @@
 //! The index of a partition as a service: it indexes batches of changes and answers requests.
 //!
-//! Configuration: `{"name": INDEX, "partition": NAME, "seed": NUMBER, "params": PARAMS, "scope": SCOPE, "collections": {"8": "red"}}`.
+//! Configuration: `{"name": INDEX, "partition": NAME, "seed": NUMBER, "params": PARAMS, "scope": SCOPE, "collections": {"8": "red"},
+//! "new": true}`. `new` is there if the definition is not stored yet: what only earlier versions accepted is then refused.
 //! `params` is that of the index definition. `collections` names the collections by their IDs in hexadecimal; it is absent if the feed
 //! contains documents of one collection only. `partition` is the member `index` of hits. `seed` distinguishes the partitions of an
 //! index.
@@ -15,11 +16,12 @@
 //! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
 //!
 //! With the header `nacre-part` (the name of the partition) the answer is a part, and `merge` combines several parts. If a node fails,
-//! the host creates its part: `{"Failed": [NAME, STATUS, TEXT]}`. A request with `knn`, or to an index with synonyms, has two rounds. The
-//! parts of the first round contain the nearest documents of each partition, and the synonyms that it defines for the terms of the query.
-//! Their merged answer is empty, and its header `nacre-rest` contains those of all partitions, which the requests of the second round
-//! repeat. `nacre-vbuckets` (`0-511,600`) restricts the visible
-//! vBuckets. `nacre-field` names the field of the parts of a query that do not name one.
+//! the host creates its part: `{"Failed": [NAME, STATUS, TEXT]}`. A request with `knn`, or with the header `nacre-synonyms` to an index
+//! with synonyms, has two rounds. The parts of the first round contain the nearest documents of each partition, and the synonyms that it
+//! defines for the terms of the query. Their merged answer is empty, and its header `nacre-rest` contains those of all partitions, which
+//! the requests of the second round repeat. Hosts of earlier versions send no `nacre-synonyms`, and merge no such parts.
+//! `nacre-vbuckets` (`0-511,600`) restricts the visible vBuckets. `nacre-field` names the field of the parts of a query that do not name
+//! one.
 
 use crate::blobs::Blobs;
 use crate::definition::Definition;
@@ -50,6 +52,8 @@ const PART: &str = "nacre-part";
 const REST: &str = "nacre-rest";
 /// Header with the field of the parts of a query that do not name one.
 const FIELD: &str = "nacre-field";
+/// Header of requests whose first round collects synonyms.
+const SYNONYMS: &str = "nacre-synonyms";
 /// Header with the visible vBuckets.
 const VBUCKETS: &str = "nacre-vbuckets";
 
@@ -80,6 +84,8 @@ struct Config {
     scope: String,
     #[serde(default)]
     collections: BTreeMap<String, String>,
+    #[serde(default, rename = "new")]
+    is_new: bool,
 }
 
 /// What the partitions know after the first round.
@@ -121,8 +127,11 @@ impl<P: Platform> Service for SearchService<P> {
     fn init(config: &str) -> Result<SearchService<P>, Fault> {
         let config: Config =
             serde_json::from_str(config).map_err(|error| Fault::Reject(error.to_string()))?;
-        let definition =
-            Definition::parse(&config.params).map_err(|error| Fault::Reject(error.text))?;
+        let definition = match config.is_new {
+            true => Definition::parse(&config.params),
+            false => Definition::parse_stored(&config.params),
+        };
+        let definition = definition.map_err(|error| Fault::Reject(error.text))?;
         Ok(SearchService {
             config,
             definition: Arc::new(definition),
@@ -305,19 +314,18 @@ impl<P: Platform> SearchService<P> {
             Some(text) => Some(known(text).map_err(broken)?),
         };
         let partition = self.config.partition.clone();
-        let has_synonyms = !self.definition.mapping.synonyms.is_empty();
+        let asks_synonyms = header(request, SYNONYMS).is_some();
+        let has_synonyms = asks_synonyms && !self.definition.mapping.synonyms.is_empty();
         let index = self.index(state)?;
         let is_first = name.is_some() && (search.has_vectors() || has_synonyms) && known.is_none();
         let found = match known {
             Some(known) => Ok(known),
-            None => first_round(index, &search, &partition),
+            None => first_round(index, &search, has_synonyms.then_some(&*partition)),
         };
         if is_first && let Ok(found) = found {
-            let has_synonyms = !found.synonyms.is_empty();
-            return part(&if has_synonyms {
-                Part::Known(found)
-            } else {
-                Part::Nearest(found.near)
+            return part(&match has_synonyms {
+                true => Part::Known(found),
+                false => Part::Nearest(found.near),
             });
         }
         // The host aborts a call after its deadline.
@@ -337,10 +345,10 @@ impl<P: Platform> SearchService<P> {
     }
 }
 
-/// Returns what a partition knows before the hits are searched.
-fn first_round(index: &Index, search: &Search, partition: &str) -> crate::Result<Known> {
+/// Returns what a partition knows before the hits are searched; its synonyms too if `partition` is its name.
+fn first_round(index: &Index, search: &Search, partition: Option<&str>) -> crate::Result<Known> {
     let mut known = Known { near: nearest(index, search)?, ..Known::default() };
-    if !index.definition().mapping.synonyms.is_empty() {
+    if let Some(partition) = partition {
         known.synonyms.insert(partition.to_owned(), thesaurus(index, search)?);
     }
     Ok(known)

@@ -8,7 +8,7 @@ import * as nacre from '../../src/index.js'
 import { type Answer, type Asked, FakeNode } from './fake-node.js'
 
 const [GET, UPSERT] = [0x00, 0x01]
-const OUTSTANDING = 50_000
+const OUTSTANDING = 100_000
 const LARGE_BYTES = 20 * 1024 * 1024
 
 const found = (value: string): Answer => [0, Buffer.from('02000000', 'hex'), Buffer.from(JSON.stringify(value))]

@@ -2,12 +2,14 @@
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdtemp, rm, symlink, mkdir, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, symlink, mkdir, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+
+import { FakeNode } from './fake-node.js'
 
 const run = promisify(execFile)
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
@@ -24,6 +26,45 @@ test('minified it stays under its limits', async (context) => {
   assert(whole.minified <= WHOLE_BYTES_MAX)
   context.diagnostic(`nacre/http: ${http.minified} bytes minified, ${http.gzip} compressed`)
   assert(http.gzip <= HTTP_GZIP_BYTES_MAX)
+})
+
+/** Imports that a file of the package makes when it is loaded. */
+async function importsOf(path: string): Promise<string[]> {
+  const text = await readFile(path, 'utf8')
+  return [...text.matchAll(/^(?:import|export)\b[^'"`;]*?["']([^"'\n]+)["'];$/gm)].map(([, name]) => name!)
+}
+
+test('few files are loaded, and no module of TLS or HTTP', async (context) => {
+  const [files, others] = [new Set([join(ROOT, 'dist/lib/index.js')]), new Set<string>()]
+  for (const file of files) {
+    for (const name of await importsOf(file)) {
+      if (name.startsWith('./')) files.add(join(ROOT, 'dist/lib', name))
+      else others.add(name)
+    }
+  }
+  context.diagnostic(`${files.size} files, ${[...others].sort().join(', ')}`)
+  assert(files.size > 1 && files.size <= 30)
+  const allowed = ['crypto', 'events', 'fs', 'net', 'timers/promises', 'util'].map((name) => `node:${name}`)
+  assert.deepEqual([...others].filter((name) => !allowed.includes(name)), [])
+})
+
+test('the published files are the package that is tested', async () => {
+  const published = await import(new URL('../../lib/index.js', import.meta.url).href)
+  const web = await import(new URL('../../lib/web.js', import.meta.url).href)
+  assert.deepEqual(Object.keys(published), Object.keys(await import('../../src/index.js')))
+  assert.deepEqual(Object.keys(web), Object.keys(await import('../../src/web.js')))
+  // A program may use both.
+  assert.equal(web.DocumentNotFoundError, published.DocumentNotFoundError)
+  await using node = await FakeNode.start()
+  await using cluster = await published.connect(node.url, { username: 'user', password: 'password' })
+  const collection = cluster.bucket('default').defaultCollection()
+  node.on.set(0x00, () => [1, Buffer.alloc(0), Buffer.alloc(0)])
+  await assert.rejects(collection.get('key'), published.DocumentNotFoundError)
+  // These are in files that are loaded now.
+  const { errors } = await collection.getMulti(['key'])
+  assert(errors.get('key') instanceof published.DocumentNotFoundError)
+  await assert.rejects(collection.upsert('key', 1, { durabilityPersistTo: 2 }), published.DurabilityImpossibleError)
+  await assert.rejects(published.connect('nacre://relative'), published.InvalidArgumentError)
 })
 
 test('its metadata is without fault', async () => {

@@ -19,7 +19,7 @@ outstanding response.
 import asyncio
 import random
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ._connection import BucketNotReady, Connection, ConnectionLost
 from ._connstr import Address
@@ -28,6 +28,7 @@ from ._instruments import CURRENT, Dispatch, Instruments
 from ._keys import check_key, leb128, vbucket_of
 from ._map import ClusterMap, Network
 from ._opcodes import Feature, Opcode, Status, operation_name
+from ._record import dataclass
 from ._security import Security
 from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (
@@ -38,6 +39,7 @@ from .exceptions import (
     DecodingFailureException,
     ErrorContext,
     FeatureUnavailableException,
+    InvalidArgumentException,
     RequestCanceledException,
     ServiceUnavailableException,
     UnAmbiguousTimeoutException,
@@ -147,6 +149,8 @@ class KvClient:
         self.map_due = 0.0
         """When `nodes` fetches the map again, by the clock of the loop; 0 is at once."""
         self.closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop to which the connections belong."""
         self._turn = 0
         self._seeds = seeds
         self._security = security
@@ -185,6 +189,7 @@ class KvClient:
             TimeoutException: if there is no response in time.
         """
         key = check_key(operation.key, self._is_default(operation))
+        self.check_loop()
         context = ErrorContext(
             key=operation.key,
             bucket=self.bucket,
@@ -253,6 +258,7 @@ class KvClient:
         Raises:
             ServiceUnavailableException: if there are none.
         """
+        self.check_loop()
         cluster_map = self.map or await self._map(attempt)
         if self.map_due <= asyncio.get_running_loop().time() or not cluster_map.nodes(service):
             # If no node returns a map, the client uses the old one.
@@ -290,13 +296,32 @@ class KvClient:
         """Closes all connections. Requests in progress fail with `RequestCanceledException`."""
         self.closed = True
         for task in self._opening.values():
-            task.cancel()
+            # The tasks of a loop end with it.
+            if not task.get_loop().is_closed():
+                task.cancel()
         for connection in self._connections.values():
             connection.close()
 
     def _check_open(self) -> None:
         if self.closed:
             raise RequestCanceledException("the cluster is closed")
+        self.check_loop()
+
+    def check_loop(self) -> None:
+        """Raises in another event loop than that of the first call.
+
+        Raises:
+            InvalidArgumentException: if this is another loop, or that one has ended.
+        """
+        running = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = running
+        elif self._loop is not running:
+            if self._loop.is_closed():
+                raise InvalidArgumentException("the event loop of the cluster has ended")
+            raise InvalidArgumentException(
+                "the cluster belongs to another event loop; that of nacre.sync is for all threads"
+            )
 
     async def _attempts(
         self,
@@ -550,7 +575,9 @@ class KvClient:
                 attempt.unreachable[address] = error
             raise
         except asyncio.CancelledError:
-            if task.cancelled():
+            current = asyncio.current_task()
+            # A loop that ends cancels both tasks.
+            if task.cancelled() and not (current and current.cancelling()):
                 raise RequestCanceledException("the cluster is closed") from None
             raise
 

@@ -218,6 +218,11 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes the connection. Outstanding responses are lost."""
+        if self._loop.is_closed():
+            # Nobody waits any more. Without its loop, a transport ends with its last reference.
+            self.lost, self._transport = True, None
+            self._waiting.clear()
+            return
         self._end()
         if self._transport is not None:
             # Aborted rather than closed, because closing waits until the peer has read all data.

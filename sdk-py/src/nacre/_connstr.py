@@ -6,10 +6,11 @@
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
+from ._record import dataclass
 from .exceptions import InvalidArgumentException
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
+from ._record import dataclass
 from .exceptions import CouchbaseException, InternalServerFailureException, InvalidArgumentException
 
 IN_MEMORY = ":memory:"

@@ -13,8 +13,8 @@ before it is used.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ._record import dataclass
 from .exceptions import DecodingFailureException
 
 HEADER = struct.Struct(">BBHBBHIIQ")

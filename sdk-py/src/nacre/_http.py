@@ -9,13 +9,14 @@ to the node.
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import field
 from urllib.parse import urlencode
 
 from ._client import Attempt, KvClient
 from ._connstr import Address
 from ._instruments import CURRENT, Dispatch, Instruments
+from ._record import dataclass
 from ._security import Security
 from .exceptions import (
     AuthenticationException,
@@ -79,7 +80,9 @@ class _Socket:
 
     def end(self) -> None:
         # Aborted rather than closed, because closing waits until the peer has read all data.
-        self.writer.transport.abort()
+        # Without its loop, a transport ends with its last reference.
+        with suppress(RuntimeError):
+            self.writer.transport.abort()
 
     def is_usable(self, now: float) -> bool:
         """Returns True if another request may be sent."""

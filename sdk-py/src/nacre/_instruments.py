@@ -13,11 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from typing import Any, TypeVar
 
 from ._connstr import Address
+from ._record import dataclass
 from .exceptions import InvalidArgumentException
 from .observability.metrics import LoggingMeter, Meter
 from .observability.tracing import (
@@ -243,13 +244,17 @@ def watched(kind: type[T]) -> type[T]:
     for name, method in list(vars(kind).items()):
         if name.startswith("_") or not inspect.iscoroutinefunction(method):
             continue
-        if "kwargs" in inspect.signature(method).parameters:
-            setattr(kind, name, _watched(name, method))
+        code = method.__code__
+        # inspect.signature() takes longer than the rest of the import of this module.
+        parameters = code.co_varnames[: code.co_argcount]
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            setattr(kind, name, _watched(name, method, parameters))
     return kind
 
 
-def _watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = [*inspect.signature(method).parameters]
+def _watched(
+    name: str, method: Callable[..., Any], parameters: tuple[str, ...]
+) -> Callable[..., Any]:
     # The options are among the arguments after self. Documents are dictionaries too, and remain
     # unchanged.
     place = parameters.index("options") - 1 if "options" in parameters else len(parameters)

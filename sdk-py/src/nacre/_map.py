@@ -1,10 +1,10 @@
 """The cluster map: the node of each vBucket, and the addresses of all services."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from ._connstr import Address
+from ._record import dataclass
 from .exceptions import DecodingFailureException
 
 _MAP_BYTES_MAX = 8 * 1024 * 1024

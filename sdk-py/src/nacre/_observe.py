@@ -6,11 +6,11 @@ After a failover, format 1 adds the old history and the last seqno received in i
 
 import asyncio
 import struct
-from dataclasses import dataclass
 
 from ._client import KvClient
 from ._frame import Request
 from ._opcodes import Opcode, Status
+from ._record import dataclass
 from .durability import ClientDurability
 from .exceptions import (
     AmbiguousTimeoutException,

@@ -13,7 +13,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from ._documents import cancel_all
 from ._frame import Request, framing_extras
 from ._keys import vbucket_of
 from ._opcodes import Opcode, Status
+from ._record import dataclass
 from ._statuses import exception_of
 from .durability import DurabilityLevel
 from .exceptions import (

@@ -3,9 +3,10 @@
 import base64
 import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ._record import dataclass
 from .auth import (
     Authenticator,
     CertificateAuthenticator,

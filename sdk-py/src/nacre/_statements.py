@@ -1,11 +1,11 @@
 """Common parts of the requests and responses of services that run statements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any
 
+from ._record import dataclass
 from .exceptions import ErrorContext, InvalidArgumentException
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}

@@ -8,10 +8,10 @@ after the others: all documents are reread.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypedDict
 
+from ._record import dataclass
 from ._records import LISTS, Entry, Place, Seen, see
 from .collection import Collection
 from .exceptions import (

@@ -1,9 +1,9 @@
 """Options of transactions: for a cluster, for one transaction, and for its operations."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
+from ._record import dataclass
 from .durability import DurabilityLevel, ServerDurability
 from .n1ql import QueryScanConsistency
 from .options import QueryOptions

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from ._analytics_errors import NotNow, error_of, errors_in
 from ._client import KvClient
 from ._http import HttpClient, HttpRequest, HttpStream
 from ._instruments import Labels
+from ._record import dataclass
 from ._rows import RowParser, RowResult
 from .exceptions import (
     AnalyticsException,

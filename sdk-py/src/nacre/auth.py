@@ -1,7 +1,9 @@
 """Credentials of clients."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from ._record import dataclass
 
 
 class AuthDomain(Enum):

@@ -16,12 +16,12 @@ import binascii
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
 from ._http import HttpRequest, HttpStream
+from ._record import dataclass
 from .exceptions import (
     AlreadyQueriedException,
     AuthenticationException,

@@ -165,7 +165,7 @@ class Cluster:
         self._watching.start()
 
     def _kv_client(self, bucket: str | None) -> KvClient:
-        kind = KvClient
+        kind: type[KvClient] = KvClient
         if self._is_http:
             from ._http_only import HttpOnlyClient
 

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from enum import Enum
 from typing import Any
@@ -16,6 +16,7 @@ from ._connstr import Address
 from ._frame import Request
 from ._http import HttpClient, HttpRequest, HttpResponse
 from ._opcodes import Opcode
+from ._record import dataclass
 from .exceptions import (
     AuthenticationException,
     CouchbaseException,
@@ -383,6 +384,7 @@ async def wait_until_ready(
     if desired is ClusterState.Offline:
         raise InvalidArgumentException("nobody waits for a cluster to be offline")
     wanted = None if "service_types" not in options else services_of(options["service_types"])
+    client.check_loop()
     clock = asyncio.get_running_loop()
     deadline = clock.time() + timeout.total_seconds()
     pause = _PAUSE_FIRST

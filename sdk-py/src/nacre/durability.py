@@ -1,7 +1,8 @@
 """Durability that a change must reach before the operation returns."""
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from ._record import dataclass
 
 
 class DurabilityLevel(IntEnum):

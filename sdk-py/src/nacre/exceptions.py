@@ -4,8 +4,9 @@ Every exception is a `CouchbaseException` and has a `context`: the document or r
 of the server, and the number of retries.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from ._record import dataclass
 
 
 @dataclass(slots=True)

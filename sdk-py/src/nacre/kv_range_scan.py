@@ -7,7 +7,6 @@ import random
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ._connection import Connection, ConnectionLost
 from ._frame import Request, Response
 from ._instruments import Labels, Watch, parent_of
 from ._opcodes import Opcode, Status
+from ._record import dataclass
 from ._statuses import exception_of, retry_reason
 from .exceptions import (
     DecodingFailureException,

@@ -11,10 +11,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ._record import dataclass
 from .changes import NOW, Changes
 from .exceptions import CollectionNotFoundException, InvalidArgumentException
 from .n1ql import QueryResult, QueryScanConsistency

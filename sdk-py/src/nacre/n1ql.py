@@ -6,7 +6,6 @@ import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any, cast
@@ -17,6 +16,7 @@ from ._connstr import Address, address_of
 from ._http import HttpClient, HttpRequest
 from ._instruments import Labels
 from ._query_errors import StalePlan, error_of
+from ._record import dataclass
 from ._rows import RowParser, RowResult
 from .exceptions import (
     AmbiguousTimeoutException,

@@ -5,13 +5,14 @@ Durations are `datetime.timedelta`. The operations describe their options.
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from ._instruments import Instruments, OrphanReporter, span_in
+from ._record import dataclass
 from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException

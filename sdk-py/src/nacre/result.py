@@ -1,10 +1,11 @@
 """Results of operations."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from ._record import dataclass
 from .exceptions import CouchbaseException, InvalidArgumentException, PathNotFoundException
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Self
@@ -19,6 +19,7 @@ from urllib.parse import quote
 from ._client import KvClient
 from ._http import HttpClient, HttpRequest
 from ._instruments import Labels
+from ._record import dataclass
 from ._rows import RowParser, RowResult
 from .exceptions import (
     CouchbaseException,

@@ -8,10 +8,10 @@ creates the missing parents of the path.
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ._opcodes import Opcode, Status
+from ._record import dataclass
 from .exceptions import DecodingFailureException, InvalidArgumentException
 from .options import StoreSemantics as StoreSemantics
 from .transcoder import encode_json

@@ -19,13 +19,14 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from dataclasses import replace as with_members
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ._client import Attempt
 from ._connstr import Address
 from ._keys import vbucket_of
+from ._record import dataclass
 from ._records import (
     RECORD_COUNT,
     Entry,

@@ -1,10 +1,10 @@
 """Vectors to search for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ._record import dataclass
 from .exceptions import InvalidArgumentException
 
 if TYPE_CHECKING:

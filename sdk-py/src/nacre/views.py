@@ -3,13 +3,14 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote, urlencode
 
 from ._http import HttpRequest, HttpResponse
 from ._instruments import Labels, watched
+from ._record import dataclass
 from ._rows import RowParser, RowResult
 from .exceptions import (
     CouchbaseException,

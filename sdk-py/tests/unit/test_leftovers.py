@@ -17,7 +17,7 @@ from tests.unit.fake_node import Answer, Asked, FakeNode
 GET, UPSERT = 0x00, 0x01
 FOUND = (0, bytes.fromhex("02000000"), b'"v"')
 STORED = (0, b"", b"")
-OUTSTANDING = 5_000
+OUTSTANDING = 100_000
 LARGE_BYTES = 20 * 1024 * 1024
 
 

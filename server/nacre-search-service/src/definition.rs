@@ -17,6 +17,11 @@ use std::collections::BTreeSet;
 pub(crate) const COMPONENT: &str = "search";
 /// Version of the component's state, as the component reports it.
 pub(crate) const STATE_VERSION: &str = "2";
+/// Analyzers and token filters whose terms have changed since state version 2. A state of such an index contains other terms than its
+/// queries, so that it is built again: its configuration has the member `terms`. All other indexes keep their states.
+const CHANGED: [&str; 6] = ["hi", "normalize_hi", "ckb", "normalize_ckb", "shingle", "hierarchy"];
+/// Version of the terms of these components.
+const TERMS_VERSION: u32 = 2;
 /// Maximum number of collections of an index. Source: Couchbase's `collectionsLimitPerIndex`.
 const COLLECTIONS_MAX: usize = 100;
 
@@ -66,6 +71,29 @@ pub(crate) fn deployment(name: &str) -> String {
 /// Returns the name of the index that belongs to a deployment.
 pub(crate) fn index_of(deployment: &str) -> &str {
     deployment.strip_prefix(DEPLOYMENT).unwrap_or(deployment)
+}
+
+/// Refuses too many collections. Earlier versions did not count those with synonyms, so that only new definitions are limited by them.
+///
+/// # Errors
+/// The number exceeds the limit.
+pub(crate) fn check_count(collections: usize) -> Result<(), Failure> {
+    if collections > COLLECTIONS_MAX {
+        return Err(Failure::bad_request(format!(
+            "collection_utils: an index has at most {COLLECTIONS_MAX} collections"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns true if a value contains one of the [`CHANGED`] names.
+fn mentions_changed(value: &Value) -> bool {
+    match value {
+        Value::String(text) => CHANGED.contains(&&**text),
+        Value::Array(elements) => elements.iter().any(mentions_changed),
+        Value::Object(members) => members.values().any(mentions_changed),
+        _ => false,
+    }
 }
 
 impl Definition {
@@ -203,16 +231,10 @@ impl Definition {
                 names.join(", ")
             )));
         }
-        if let Some((scope, _)) = found.first().cloned() {
-            let synonyms = self.synonym_collections().into_iter();
-            found.extend(synonyms.map(|collection| (scope.clone(), collection)));
-        }
-        if found.len() > COLLECTIONS_MAX {
-            return Err(Failure::bad_request(format!(
-                "collection_utils: an index has at most {COLLECTIONS_MAX} collections"
-            )));
-        }
+        check_count(found.len())?;
         let Some((scope, _)) = found.first().cloned() else { return Ok(default()) };
+        let synonyms = self.synonym_collections().into_iter();
+        found.extend(synonyms.map(|collection| (scope.clone(), collection)));
         Ok((scope, found.into_iter().map(|(_, collection)| collection).collect()))
     }
 
@@ -247,23 +269,38 @@ impl Definition {
         collections.into_iter().map(place).collect()
     }
 
-    /// Returns the configuration of the component, with the IDs of the collections in `bucket`.
+    /// Returns the configuration of the component, with the IDs of the collections in `bucket`. A different text has a state of its own,
+    /// which is built from the documents.
     pub fn config(&self, bucket: Option<&Bucket>) -> String {
+        self.config_json(bucket).to_string()
+    }
+
+    /// Returns the configuration of a definition that is not stored yet. The component refuses more of it.
+    pub fn config_of_new(&self, bucket: &Bucket) -> String {
+        let mut config = self.config_json(Some(bucket));
+        config["new"] = true.into();
+        config.to_string()
+    }
+
+    fn config_json(&self, bucket: Option<&Bucket>) -> Value {
         let (scope, collections) = self.collections().unwrap_or_default();
         let numbered = collections.iter().filter_map(|collection| {
             let id = bucket?.manifest.resolve(&format!("{scope}.{collection}")).ok()?;
             Some((format!("{:x}", id.0), Value::from(collection.as_str())))
         });
         let numbers: Map<String, Value> = numbered.collect();
-        json!({
+        let mut config = json!({
             "name": self.name,
             "partition": self.partition(),
             "seed": u64::from_str_radix(self.identity(), 16).unwrap_or_default(),
             "params": self.member("params"),
             "scope": scope,
             "collections": numbers,
-        })
-        .to_string()
+        });
+        if mentions_changed(&self.member("params")["mapping"]) {
+            config["terms"] = TERMS_VERSION.into();
+        }
+        config
     }
 
     /// Returns the deployment of the index, if `bucket` contains its documents.
@@ -373,6 +410,43 @@ mod tests {
         let plain = of(json!({"mapping": mapping}));
         assert_eq!(plain.collections().unwrap().1, ["_default"]);
         assert!(!plain.has_synonyms(), "documents of one collection define no synonyms");
+    }
+
+    #[test]
+    fn only_definitions_with_changed_components_have_a_new_state() {
+        let config = |mapping: Value| -> Value {
+            let params = json!({"mapping": mapping});
+            let members = json!({"type": INDEX, "sourceName": "b", "params": params});
+            serde_json::from_str(&definition("i", members).config(None)).unwrap()
+        };
+        let filters = |kind: &str| json!({"analysis": {"token_filters": {"f": {"type": kind}}}});
+        let field = json!({"fields": [{"type": "text", "analyzer": "hi"}]});
+        let properties = json!({"default_mapping": {"properties": {"t": field}}});
+        for mapping in [filters("shingle"), filters("hierarchy"), properties] {
+            assert_eq!(config(mapping.clone())["terms"], TERMS_VERSION, "{mapping}");
+        }
+        for mapping in [Value::Null, filters("ngram"), json!({"default_analyzer": "en"})] {
+            let members = config(mapping.clone());
+            assert!(members.get("terms").is_none(), "{mapping}: its state would be built again");
+        }
+    }
+
+    #[test]
+    fn synonyms_do_not_count_among_the_collections_of_stored_definitions() {
+        let mode = json!({"mode": "scope.collection.type_field"});
+        let types: Map<String, Value> =
+            (0..COLLECTIONS_MAX).map(|number| (format!("s.c{number}"), json!({}))).collect();
+        let sources = json!({"en": {"collection": "words", "analyzer": "en"}});
+        let mapping = json!({
+            "default_mapping": {"enabled": false},
+            "types": types,
+            "analysis": {"synonym_sources": sources},
+        });
+        let params = json!({"doc_config": mode, "mapping": mapping});
+        let index = definition("i", json!({"type": INDEX, "sourceName": "b", "params": params}));
+        let (_, collections) = index.collections().unwrap();
+        assert_eq!(collections.len(), COLLECTIONS_MAX + 1);
+        assert!(check_count(COLLECTIONS_MAX).is_ok() && check_count(collections.len()).is_err());
     }
 
     #[test]

@@ -311,7 +311,7 @@ fn check(node: &Node, definition: &Definition) -> Result<(), Failure> {
     let bucket = cluster.bucket(definition.bucket())?;
     check_plan(&cluster, bucket, definition)?;
     check_collections(bucket, definition)?;
-    let config = definition.config(Some(bucket));
+    let config = definition.config_of_new(bucket);
     let components = node.plugins().components();
     components.validate_shipped(node, COMPONENT, config).map_err(Failure::bad_request)
 }
@@ -375,6 +375,7 @@ fn check_plan(cluster: &Cluster, bucket: &Bucket, definition: &Definition) -> Re
 
 fn check_collections(bucket: &Bucket, definition: &Definition) -> Result<(), Failure> {
     let (scope, collections) = definition.collections()?;
+    definition::check_count(collections.len())?;
     if let Some((of, named)) = definition.scope()
         && (of != bucket.name || named != scope)
     {

@@ -22,6 +22,8 @@ use std::time::Duration;
 const TIMEOUT_MS_DEFAULT: u64 = 10_000;
 /// Maximum timeout of a query.
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// Header of requests whose first round collects synonyms.
+const SYNONYMS: &str = "nacre-synonyms";
 /// Longest time that a request waits until a new index is open.
 const OPENING_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -226,7 +228,10 @@ pub(crate) fn ask(
         partial: (demand.rounds > 0).then_some(PartialAnswer { part: part_of_absent, rounds }),
     };
     let mut memory = terms.account.permit(Purpose::Answer);
-    let asked = Request { method: "POST".into(), ..asked };
+    let mut asked = Request { method: "POST".into(), ..asked };
+    if has_synonyms {
+        asked.headers.push((SYNONYMS.to_owned(), "1".to_owned()));
+    }
     let answer = request_all(node, &named, &asked, &terms);
     let mut answer = answer.map_err(|missing| unanswered(node, &missing, demand, &named))?;
     let mut body = Vec::new();

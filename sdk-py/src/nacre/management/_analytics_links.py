@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, ClassVar, Self
 from urllib.parse import urlencode
 
+from .._record import dataclass
 from ..exceptions import InvalidArgumentException
 
 

@@ -5,7 +5,6 @@ that the service keeps up to date.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote, urlencode
@@ -13,6 +12,7 @@ from urllib.parse import quote, urlencode
 from .._analytics_errors import refusal
 from .._http import HttpRequest, HttpResponse
 from .._instruments import watched
+from .._record import dataclass
 from .._statements import quoted
 from ..exceptions import DecodingFailureException, InvalidArgumentException
 from ..options import AnalyticsOptions, TimeoutOptions, options_of, seconds_of

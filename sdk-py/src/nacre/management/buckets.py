@@ -1,6 +1,6 @@
 """Management of buckets."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Unpack
@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from .._http import HttpResponse
 from .._instruments import watched
+from .._record import dataclass
 from ..durability import DurabilityLevel
 from ..exceptions import (
     BucketAlreadyExistsException,

@@ -1,12 +1,12 @@
 """Management of scopes and collections."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 from .._http import HttpResponse
 from .._instruments import watched
+from .._record import dataclass
 from ..exceptions import (
     BucketAlreadyExistsException,
     BucketNotFoundException,

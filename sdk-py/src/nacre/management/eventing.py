@@ -1,7 +1,7 @@
 """Management of eventing functions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Unpack
@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from .. import exceptions as e
 from .._http import HttpResponse
 from .._instruments import watched
+from .._record import dataclass
 from ..n1ql import QueryScanConsistency
 from ..options import TimeoutOptions, options_of
 from ._base import JsonManager, read, require_success

@@ -4,10 +4,11 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .._instruments import Labels, watched
+from .._record import dataclass
 from .._statements import quoted
 from ..exceptions import (
     InvalidArgumentException,

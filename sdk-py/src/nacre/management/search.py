@@ -1,12 +1,13 @@
 """Management of search indexes."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 from .._http import HttpResponse
 from .._instruments import watched
+from .._record import dataclass
 from ..exceptions import InvalidArgumentException, SearchIndexNotFoundException
 from ..options import TimeoutOptions, options_of
 from ._base import JsonManager, read, require_success

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 from .._instruments import watched
+from .._record import dataclass
 from ..auth import AuthDomain
 from ..exceptions import (
     GroupNotFoundException,

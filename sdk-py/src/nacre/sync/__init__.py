@@ -23,7 +23,6 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
@@ -40,6 +39,7 @@ from .. import result as _result
 from .. import search as _searching
 from .. import transactions as _transactions
 from .. import views as _views
+from .._record import dataclass
 from ..auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from ..exceptions import RequestCanceledException
 from ..management import buckets as _buckets
