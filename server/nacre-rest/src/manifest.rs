@@ -185,7 +185,7 @@ async fn ensure(call: Call) -> Result<Reply, Reply> {
     let patience_ms = patience_ms.filter(|ms| *ms <= PATIENCE_MS_MAX).ok_or_else(|| {
         invalid("timeout", format!("The value must be in range from 0 to {PATIENCE_MS_MAX}"))
     })?;
-    let patience = Duration::from_millis(patience_ms);
+    let (patience, begun_ns) = (Duration::from_millis(patience_ms), call.node.now().monotonic_ns);
     let asked = asked(&call, form.optional("nodes"))?;
     match tokio::time::timeout(patience, knows(&call, uid)).await {
         Err(_) => return Err(text(StatusCode::GATEWAY_TIMEOUT, "timeout")),
@@ -193,7 +193,9 @@ async fn ensure(call: Call) -> Result<Reply, Reply> {
         Ok(true) => {}
     }
     let node = Arc::clone(&call.node);
-    let behind = blocking("the wait", move || node.behind(&asked, patience)).await?;
+    let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+    let left = patience.saturating_sub(passed);
+    let behind = blocking("the wait", move || node.behind(&asked, left)).await?;
     match behind.is_empty() {
         true => Ok(text(StatusCode::OK, "")),
         false => Err(text(StatusCode::GATEWAY_TIMEOUT, "timeout")),
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_that_cannot_be_meant_are_refused() {
+    fn malformed_forms_are_refused() {
         for body in [
             json!([]),
             json!({}),
