@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// How long both clusters have to come to the same.
+	// Timeout until both clusters must be equal.
 	patience = 5 * time.Minute
 	// Requests on their way to one cluster.
 	window = 64
@@ -82,7 +82,7 @@ func writesOf(number int) []write {
 	return writes
 }
 
-// What a cluster has: the newest version of each key, as its history tells.
+// A cluster with the newest version of each key, according to its history.
 type cluster struct {
 	agent *gocbcore.Agent
 	dcp   *gocbcore.DCPAgent

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_code_are_told_from_texts_and_members() {
+    fn words_of_code_exclude_texts_and_members() {
         let code = "// old()\nconst log = (x) => x.curl; function* crc64() {} couchbase = `new`; a == b; f(c => 'd');";
         let Words { used, replaced } = words(code);
         assert!(

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_about_keys_selects_deletions_where_it_is_asked_to() {
+    fn a_condition_about_keys_selects_deletions_on_request() {
         type Switch = fn(&mut Filter);
         let switches: [(Switch, Kind, Kind); 2] = [
             (|filter| filter.selects_deletions = true, Kind::Deleted, Kind::Expired),

@@ -94,7 +94,7 @@ impl Aggregate {
 }
 
 impl Kind {
-    /// Returns why the nodes cannot tell the result; `None` if they can.
+    /// Returns the reason why the nodes cannot compute the result; `None` if they can.
     pub fn objection(self, function: Option<Window>) -> Option<&'static str> {
         let of_growth = [Window::Rate, Window::LastRate, Window::Increase];
         match self {

@@ -647,7 +647,7 @@ fn replication_needs_its_right() {
     let same = request(rep, "POST", CREATE, &replication("one", "self", "one"));
     assert_eq!(same.status, 400);
     assert!(same.text().contains("to the same bucket is not allowed"), "{}", same.text());
-    // Without the right to read documents, nobody learns about them by expressions.
+    // A user without the right to read documents cannot probe them with expressions.
     let cluster_admin = "password=secret1&roles=cluster_admin";
     node.succeed("PUT", "/settings/rbac/users/local/adm", cluster_admin);
     let (trial, adm) = ("/controller/regexpValidation", Some(("adm", "secret1")));
