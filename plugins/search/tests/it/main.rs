@@ -9,5 +9,6 @@ mod persistence;
 mod recall;
 mod service;
 mod size;
+mod stored;
 mod synonyms;
 mod world;

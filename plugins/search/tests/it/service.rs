@@ -113,6 +113,37 @@ fn parts_are_merged_in_as_many_rounds_as_vectors_need() {
 }
 
 #[test]
+fn synonyms_take_a_round_if_the_host_asks_for_them() {
+    let mode = json!({"mode": "scope.collection.type_field"});
+    let mapping = json!({
+        "default_mapping": {"enabled": false},
+        "types": {"s.texts": {}},
+        "analysis": {"synonym_sources": {"en": {"collection": "words", "analyzer": "standard"}}},
+        "default_synonym_source": "en",
+    });
+    let mut search = deploy(&json!({"doc_config": mode, "mapping": mapping}));
+    let body = json!({"query": {"match": "car", "field": "t"}});
+    let (part, asks) = (("nacre-part", "n1"), ("nacre-synonyms", "1"));
+    let first = search.ask(&post("/query", &body, &[part, asks])).unwrap();
+    assert!(json_of(&first)["Known"]["synonyms"]["idx_1_2"].is_object());
+    // The other partition defines a synonym.
+    let mut other = json_of(&first);
+    for (_, found) in other["Known"]["synonyms"]["idx_1_2"].as_object_mut().unwrap() {
+        *found = json!(["auto"]);
+    }
+    let other = Response::json(200, other.to_string());
+    let merged = search.merge(&post("/query", &body, &[]), vec![first, other]).unwrap();
+    let rest = merged.headers.iter().find(|(name, _)| name == "nacre-rest").unwrap().1.clone();
+    assert!(rest.contains("\"auto\""), "{rest}");
+    let headers = [part, asks, ("nacre-rest", &*rest)];
+    let second = search.ask(&post("/query", &body, &headers)).unwrap();
+    assert!(json_of(&second)["Hits"].is_array(), "the second round is the last");
+    // A host of an earlier version merges no parts with synonyms.
+    let first = search.ask(&post("/query", &body, &[part])).unwrap();
+    assert!(json_of(&first)["Hits"].is_array());
+}
+
+#[test]
 fn a_part_that_refuses_refuses_the_whole() {
     let mut search = deploy(&Value::Null);
     let body = json!({"query": {"match": "a", "analyzer": "nope"}});
@@ -131,4 +162,15 @@ fn refused_definitions_are_not_deployed() {
         refused.to_string(),
         "ValidateIndex, Mapping err: no analyzer with name or type 'nope' registered"
     );
+}
+
+#[test]
+fn only_new_definitions_need_the_delimiter_of_a_hierarchy() {
+    let filters = json!({"f": {"type": "hierarchy"}});
+    let params = json!({"mapping": {"analysis": {"token_filters": filters}}});
+    let stored = json!({"params": params}).to_string();
+    assert!(Harness::<SearchService<Memory>>::new(&stored).is_ok());
+    let new = json!({"params": params, "new": true}).to_string();
+    let refused = Harness::<SearchService<Memory>>::new(&new).map(drop).unwrap_err();
+    assert_eq!(refused.to_string(), "ValidateIndex, Mapping err: must specify delimiter");
 }
