@@ -64,7 +64,7 @@ fn insight(call: &Call) -> Result<Reply, Reply> {
 /// Describes the failures in the log by their lines in the code. Calls are not counted by line.
 fn lines<'l>(log: impl Iterator<Item = &'l str>, modules: &[&str]) -> Value {
     let mut lines: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
-    for error in log.filter_map(|line| line.strip_prefix("[ERROR] ")) {
+    for error in log.filter_map(error_of) {
         let is_of_module = modules.iter().any(|module| error.contains(&format!(": {module}: ")));
         if let Some(line) = line_of(error).filter(|_| !is_of_module) {
             let known = lines.entry(line).or_default();
@@ -82,6 +82,12 @@ fn lines<'l>(log: impl Iterator<Item = &'l str>, modules: &[&str]) -> Value {
         (line.to_string(), line_described)
     });
     Value::Object(described.collect())
+}
+
+/// Returns the error of a line of the log, as in `2026-01-01T00:00:00.000Z [ERROR] OnUpdate of "k": …`.
+fn error_of(line: &str) -> Option<&str> {
+    let (_, entry) = line.split_once(' ')?;
+    entry.strip_prefix("[ERROR] ")
 }
 
 /// Returns the line that an error names at its end, as in `TypeError: … (line 3, column 5)`.
@@ -202,11 +208,13 @@ mod tests {
     fn failures_are_found_by_their_lines() {
         let log = [
             "[INFO] \"(line 1, column 1)\"",
+            "[INFO] \"[ERROR] (line 1, column 1)",
             "[ERROR] OnUpdate of \"a\": TypeError: no (line 2, column 16)",
             "[ERROR] OnUpdate of \"(line 9, column 1)\": Error: again (line 2, column 4)",
             "[ERROR] OnDelete of \"c\": uncaught \"a string\"",
             "[ERROR] OnUpdate of \"d\": ./lib.js: Error: there (line 5, column 1)",
         ];
+        let log = log.map(|line| format!("2026-01-01T00:00:00.000Z {line}"));
         let line = json!({
             "call_count": 0,
             "call_time": 0.0,
@@ -214,6 +222,6 @@ mod tests {
             "error_msg": "OnUpdate of \"(line 9, column 1)\": Error: again (line 2, column 4)",
             "last_log": "",
         });
-        assert_eq!(lines(log.into_iter(), &["./lib.js"]), json!({"2": line}));
+        assert_eq!(lines(log.iter().map(String::as_str), &["./lib.js"]), json!({"2": line}));
     }
 }
