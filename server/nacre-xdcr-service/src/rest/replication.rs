@@ -336,6 +336,8 @@ pub(super) fn set(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
 /// filter change.
 fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'static str, String)> {
     let mut replication = known.clone();
+    // Earlier versions stored this setting, which never had an effect.
+    replication.settings.remove("collectionsMirroringMode");
     replication.settings.extend(values.clone());
     check(&replication.chosen())?;
     let expression = |replication: &Replication| replication.chosen().text("filterExpression");
@@ -465,6 +467,15 @@ mod tests {
             assert!(refused.1.contains("supported"), "{}", refused.1);
         }
         assert_eq!(check(&Chosen(Values::new())), Ok(()));
+    }
+
+    #[test]
+    fn a_refused_setting_of_an_earlier_version_prevents_no_change() {
+        let mirrors = values(&[("collectionsMirroringMode", json!(true))]);
+        let known = Replication { settings: mirrors.clone(), ..replication() };
+        let pause = values(&[("pauseRequested", json!(true))]);
+        assert_eq!(changed(&known, &pause).unwrap().settings, pause);
+        assert_eq!(changed(&known, &mirrors).unwrap_err().0, "collectionsMirroringMode");
     }
 
     #[test]
