@@ -10,7 +10,7 @@ const folder = new URL('../dist/lib', import.meta.url).pathname
 const compiled = (name) => new URL(`../dist/src/${name}.js`, import.meta.url).pathname
 
 const { outputFiles } = await build({
-  entryPoints: ['index', 'web', 'embedded'].map(compiled),
+  entryPoints: ['index', 'web', 'embedded', 'device-sync'].map(compiled),
   outdir: folder,
   bundle: true,
   splitting: true,

@@ -53,6 +53,11 @@ test('the published files are the package that is tested', async () => {
   const web = await import(new URL('../../lib/web.js', import.meta.url).href)
   assert.deepEqual(Object.keys(published), Object.keys(await import('../../src/index.js')))
   assert.deepEqual(Object.keys(web), Object.keys(await import('../../src/web.js')))
+  const sync = await import(new URL('../../lib/device-sync.js', import.meta.url).href)
+  assert.deepEqual(Object.keys(sync), Object.keys(await import('../../src/device-sync.js')))
+  // A program that syncs catches the errors of the package.
+  const refused = sync.DeviceSync.start({}, {})
+  await assert.rejects(refused, published.InvalidArgumentError)
   // A program may use both.
   assert.equal(web.DocumentNotFoundError, published.DocumentNotFoundError)
   await using node = await FakeNode.start()
