@@ -28,7 +28,7 @@ pub struct Sim {
     /// durability setting
     #[arg(long, value_name = "CUTS", conflicts_with_all = ["clusters", "seed", "seeds", "from", "mutants"])]
     pub power_cuts: Option<u64>,
-    /// Run so many seeds of up to 20 devices in step with a hub, instead of a cluster
+    /// Run this number of seeds of up to 20 devices in step with a hub, instead of a cluster
     #[arg(long, value_name = "SEEDS", conflicts_with_all = ["clusters", "seed", "seeds", "mutants", "power_cuts"])]
     pub devices: Option<u64>,
     /// Print the hash of each seed's events
@@ -87,7 +87,7 @@ fn cut_power(cuts: u64, dev: bool) -> Result<(), String> {
 /// Runs the simulation of devices, which prints the figures of all seeds.
 fn run_devices(from: u64, seeds: u64, dev: bool) -> Result<(), String> {
     let mut tests = embedded_tests("devices", dev);
-    tests.args(["--", "whatever_breaks", "--nocapture"]);
+    tests.args(["--", "devices_converge", "--nocapture"]);
     tests.env("NACRE_DEVICE_FROM", from.to_string());
     tests.env("NACRE_DEVICE_SEEDS", seeds.to_string());
     tests.env("NACRE_DEVICE_MOST", DEVICES_MAX.to_string());

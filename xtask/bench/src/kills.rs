@@ -60,7 +60,7 @@ pub const BACKUPS: Endurance = Endurance {
 
 /// A bucket can be restored to any moment for which versions were kept.
 pub const MOMENTS: Endurance = Endurance {
-    tests: "backup::a_bucket_goes_back",
+    tests: "backup::a_bucket_is_restored_to_any_time",
     variable: "NACRE_BACKUP_MOMENTS",
     purpose: "go back to every moment",
 };
