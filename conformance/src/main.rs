@@ -38,7 +38,7 @@ struct Arguments {
     /// Management ports of unclaimed nodes on the same host, separated by commas: plays the cases that need such nodes as well.
     #[arg(long, value_delimiter = ',', value_name = "PORTS")]
     fresh_ports: Vec<u16>,
-    /// Who logs in; an empty name for a host whose sessions need no login.
+    /// The user; empty for a host whose sessions need no login.
     #[arg(long, env = "NACRE_USER")]
     user: String,
     /// The password.

@@ -41,7 +41,7 @@ pub struct Target {
     /// Cluster management ports of unclaimed nodes on the same host. Cases that need such nodes run only if there are any, and
     /// each node serves one case.
     pub fresh_ports: Vec<u16>,
-    /// The user. An empty name logs nobody in: sessions of an embedded database belong to its owner from the start.
+    /// The user; empty for an embedded database, whose sessions need no login.
     pub user: String,
     /// The password.
     pub password: String,

@@ -163,7 +163,10 @@ impl Restore {
         Ok(options)
     }
 
-    /// The options for the expiry of documents.
+    /// Returns the options for the expiry of documents.
+    ///
+    /// # Errors
+    /// The member that is invalid.
     fn expiry(&self) -> Result<Vec<String>, Failure> {
         let documents = match &*self.replace_ttl {
             "" | "none" if self.replace_ttl_with.is_empty() => return Ok(Vec::new()),
@@ -183,7 +186,7 @@ impl Restore {
         Ok(vec![format!("--ttl={expiry}"), format!("--ttl-for={documents}")])
     }
 
-    /// The option for the kinds of definitions that are restored, if there are any.
+    /// Returns the option for the kinds of definitions to restore; `None` if all are disabled.
     fn definitions(&self) -> Option<String> {
         let kinds = [
             (self.disable_views, "views"),

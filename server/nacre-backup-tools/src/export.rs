@@ -95,7 +95,7 @@ enum Row {
 }
 
 impl Row {
-    /// Makes a line an element of an array, with what stands before it.
+    /// Makes a line an element of an array, with the bracket or comma before it.
     fn in_array(self, is_first: bool) -> Row {
         match self {
             Row::Line(line) => {

@@ -83,7 +83,7 @@ pub struct Import {
     /// Keep documents that already exist
     #[arg(long)]
     insert_only: bool,
-    /// Fields that documents do not get, separated by commas; patterns may use them
+    /// Fields to leave out of the documents, separated by commas; patterns can still use them
     #[arg(long, value_delimiter = ',', value_name = "FIELDS")]
     ignore_fields: Vec<String>,
     /// Convert CSV values that look like numbers or booleans
@@ -98,7 +98,7 @@ pub struct Import {
     /// File for the rows that are not imported, each as a line of JSON with its number, the reason and the document
     #[arg(long, alias = "errors-log", short_alias = 'e', value_name = "FILE")]
     errors: Option<PathBuf>,
-    /// Begin after this many rows
+    /// Skip this number of rows at the beginning of the file
     #[arg(long, alias = "skip-docs", alias = "skip-rows", default_value_t = 0)]
     skip: u64,
     /// Stop after this many documents

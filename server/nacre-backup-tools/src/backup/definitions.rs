@@ -27,7 +27,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("historyRetentionCollectionDefault", "/historyRetentionCollectionDefault"),
     ("rank", "/rank"),
 ];
-/// Settings that a bucket keeps.
+/// Settings that cannot be changed.
 const FIXED_SETTINGS: [&str; 3] = ["bucketType", "storageBackend", "conflictResolutionType"];
 /// Path of the backup of users.
 const USERS: &str = "/settings/rbac/backup";
@@ -257,7 +257,7 @@ pub(super) fn create_bucket(server: &Server, name: &str, part: &BucketPart) -> R
     Ok(())
 }
 
-/// Gives a bucket the settings that it had, except those that no bucket can change.
+/// Gives a bucket the settings that it had, except those that cannot be changed.
 pub(super) fn change_bucket(server: &Server, name: &str, part: &BucketPart) -> Result<(), String> {
     let mut fields = settings_of(part);
     fields.retain(|(field, _)| !FIXED_SETTINGS.contains(field));
@@ -288,12 +288,13 @@ fn settings_of(part: &BucketPart) -> Vec<(&'static str, String)> {
     fields
 }
 
+/// Encodes the fields of a form.
 fn form(fields: &[(&str, String)]) -> String {
     let fields = fields.iter().map(|(field, value)| format!("{field}={}", encoded(value)));
     fields.collect::<Vec<_>>().join("&")
 }
 
-/// Creates the scopes and collections that are missing; returns those that there are then.
+/// Creates the scopes and collections that are missing; returns all collections of the bucket.
 pub(super) fn create_collections(
     server: &Server,
     bucket: &str,
@@ -304,7 +305,7 @@ pub(super) fn create_collections(
     let answer = server.call("GET", &path, b"")?;
     let empty = answer["scopes"].as_array().into_iter().flatten();
     scopes.extend(empty.filter_map(|scope| scope["name"].as_str().map(str::to_owned)));
-    // Otherwise nobody has decided for a collection that it keeps no versions.
+    // In a bucket without versions, no collection has the setting.
     let some_keep = wanted.iter().any(|collection| collection.keeps_versions);
     for Collection { scope, name, max_ttl, keeps_versions, .. } in wanted {
         let is_there = present.iter().any(|found| found.scope == *scope && found.name == *name);

@@ -88,7 +88,7 @@ fn time(ns: u128) -> String {
     time.map_or_else(|| ns.to_string(), |time| time.to_string())
 }
 
-/// `2026-11-27T12:00:00Z..2026-11-28T12:00:00Z`; the beginning is missing if every version is there.
+/// `2026-11-27T12:00:00Z..2026-11-28T12:00:00Z`; the beginning is missing if the backups have every version.
 fn interval((first, last): (u64, u64)) -> String {
     let begin = if first == 0 { String::new() } else { time(first.into()) };
     format!("{begin}..{}", time(last.into()))
@@ -115,7 +115,7 @@ mod tests {
     fn intervals_that_overlap_are_one() {
         let intervals = vec![(50, 60), (0, 10), (10, 30), (5, 20), (31, 40), (52, 55)];
         assert_eq!(merged(intervals), [(0, 30), (31, 40), (50, 60)]);
-        assert_eq!(merged(Vec::new()), []);
+        assert!(merged(Vec::new()).is_empty());
     }
 
     #[test]

@@ -32,10 +32,10 @@ enum Which {
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct ExpiryRule {
     /// Expiry of documents: keep (those that have expired are left out), none, +SECONDS from the restore on, or a time such as
-    /// 2027-01-31T12:00:00Z. All but none stay within the limit of the collection
+    /// 2027-01-31T12:00:00Z. The limit of the collection applies to all values except none
     #[arg(long, value_name = "EXPIRY", default_value = "keep")]
     ttl: Ttl,
-    /// Documents that get the expiry of --ttl; others keep their own
+    /// Documents to which --ttl applies; other documents keep their expiry
     #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
     ttl_for: Which,
 }
@@ -46,7 +46,7 @@ impl FromStr for Ttl {
     fn from_str(text: &str) -> Result<Ttl, String> {
         let wrong = || {
             format!(
-                "{text:?} is neither keep nor none, +SECONDS, nor a time as 2027-01-31T12:00:00Z"
+                "{text:?} is neither keep nor none, +SECONDS, nor a time such as 2027-01-31T12:00:00Z"
             )
         };
         match text {
@@ -63,7 +63,7 @@ impl FromStr for Ttl {
             u32::try_from(time.as_second()).map_err(|_| format!("{time} is out of range"))?;
         match u64::from(second) > now_ms() / 1000 {
             true => Ok(Ttl::At(second)),
-            false => Err(format!("{time} is over: documents would expire at once")),
+            false => Err(format!("{time} is in the past: documents would expire at once")),
         }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_keep_their_expiry_or_get_another_one() {
+    fn an_expiry_is_kept_or_replaced() {
         use Which::{All, Expired};
         for (ttl, which, own, expected) in [
             (Ttl::Keep, All, 0, Some(0)),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_and_those_that_are_over_are_refused() {
+    fn times_are_read_and_past_times_are_refused() {
         let read = |text: &str| text.parse::<Ttl>();
         assert_eq!(read("keep"), Ok(Ttl::Keep));
         assert_eq!(read("none"), Ok(Ttl::Never));
@@ -164,7 +164,7 @@ mod tests {
             ("neither", "+0"),
             ("neither", "+x"),
             ("neither", "60"),
-            ("is over", "2001-01-01T00:00:00Z"),
+            ("in the past", "2001-01-01T00:00:00Z"),
             ("out of range", "2200-01-01T00:00:00Z"),
             ("out of range", "1960-01-01T00:00:00Z"),
         ] {

@@ -11,7 +11,7 @@ pub(super) enum Kind {
     Views,
     /// Indexes, which are not built
     Indexes,
-    /// Search indexes, which begin at once
+    /// Search indexes, which begin to build at once
     Search,
     /// Functions, which are not deployed
     Functions,

@@ -97,7 +97,7 @@ fn upload(server: &Server, path: &str, archive: &Value) -> Result<bool, Failure>
 fn request_of(status: &Value) -> Result<Value, Failure> {
     if status.get("config").is_none() {
         let reason =
-            "its configuration is not in the backup: the user who took it may not see that";
+            "its configuration is not in the backup: its creator may not read configurations";
         return Err(reason.into());
     }
     let mut wanted = json!({

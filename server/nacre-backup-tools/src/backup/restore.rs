@@ -295,16 +295,18 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
             continue;
         }
         let path = definitions::bucket_path(&bucket);
-        if !options.server.knows(&path)? {
+        let exists = options.server.knows(&path)?;
+        if !exists {
             if !options.create_buckets {
                 return Err(format!("there is no bucket {bucket}: --create-buckets creates it"));
             }
             definitions::create_bucket(&options.server, &bucket, part)?;
-        } else if options.bucket_settings {
-            definitions::change_bucket(&options.server, &bucket, part)?;
         }
         if options.only_same_uid {
             check_uids(&definitions::present(&options.server, &bucket)?, &bucket, &collections)?;
+        }
+        if exists && options.bucket_settings {
+            definitions::change_bucket(&options.server, &bucket, part)?;
         }
         let of_bucket = options.server.call("GET", &path, b"")?["maxTTL"].as_u64().unwrap_or(0);
         let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();

@@ -1,4 +1,4 @@
-//! What a restore selects: collections by their names, and documents by expressions and conditions.
+//! The selection of a restore: collections by their names, and documents by expressions and conditions.
 
 use super::filter::{self, Filter, body_of};
 use clap::Args;
@@ -6,22 +6,22 @@ use nacre_backup::{BucketPart, Collection, Manifest, Record};
 use regex_lite::Regex;
 use std::collections::BTreeSet;
 
-/// Options that select what is restored.
+/// Options that select collections and documents.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Select {
     /// Restore only these buckets, scopes and collections, separated by commas: bucket, bucket.scope or bucket.scope.collection
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     include: Vec<String>,
-    /// Restore all but these buckets, scopes and collections
+    /// Do not restore these buckets, scopes and collections, separated by commas
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     exclude: Vec<String>,
     /// Restore only documents for which this SQL++ condition holds, such as "type = 'order' AND META().id LIKE 'eu::%'"
     #[arg(long, value_name = "CONDITION", value_parser = filter::checked)]
     filter: Option<String>,
-    /// Restore only documents with a match of this regular expression in their key
+    /// Restore only documents whose key contains a match of this regular expression
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     filter_keys: Option<Regex>,
-    /// Restore only documents with a match of this regular expression in their value
+    /// Restore only documents whose value contains a match of this regular expression
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     filter_values: Option<Regex>,
 }

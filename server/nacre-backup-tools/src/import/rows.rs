@@ -14,7 +14,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
-/// Creates a file.
+/// Creates the file for rows that are not imported.
+///
+/// # Errors
+/// A sentence if the file cannot be created.
 pub(super) fn create(path: &Path) -> Result<BufWriter<File>, String> {
     let file = File::create(path);
     file.map(BufWriter::new).map_err(|error| format!("cannot write {}: {error}", path.display()))
@@ -84,7 +87,10 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Writes a row; returns false if no more rows are wanted.
+    /// Writes a row; returns false after the last row within the limit.
+    ///
+    /// # Errors
+    /// A sentence if a write was refused, a connection broke, or the file of rows cannot be written.
     pub fn take(&mut self, row: Result<String, String>) -> Result<bool, String> {
         let (skip, limit) = (self.options.skip, self.options.limit);
         if limit.is_some_and(|limit| self.seen >= skip.saturating_add(limit)) {
@@ -128,6 +134,9 @@ impl Rows<'_> {
     }
 
     /// Waits for the answers to all writes.
+    ///
+    /// # Errors
+    /// As for [`Rows::take`].
     pub fn finish(&mut self) -> Result<(), String> {
         self.loader.finish()?;
         self.errors.as_mut().map_or(Ok(()), |file| file.flush().map_err(unwritten))
@@ -198,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_of_rows_and_have_a_limit() {
+    fn keys_are_made_from_rows_and_have_a_limit() {
         let document = r#"{"iata":"SFO","gate":7}"#;
         let key_of =
             |pattern: &str| key_of(&Pattern::read(pattern, ['%', '#']).unwrap(), 3, document, 13);

@@ -1,4 +1,4 @@
-//! Plugins and replications in a backup: another cluster gets them, and neither reads nor sends documents until somebody resumes them.
+//! Plugins and replications in a backup: they are restored to another cluster, and process no documents until they are resumed.
 
 use crate::backup::{nacre, succeed};
 use crate::plugins::{self, CONFIG, ask, deploy, upload};
@@ -12,7 +12,7 @@ fn post(server: &Server, path: &str, form: &str) {
 }
 
 #[test]
-fn plugins_and_replications_come_back_paused() {
+fn plugins_and_replications_are_restored_paused() {
     let directory = tempfile::tempdir().unwrap();
     let start = |name: &str| Server::start(&directory.path().join(name));
     let (source, target, remote) = (start("source"), start("target"), start("remote"));
@@ -71,7 +71,7 @@ fn plugins_and_replications_come_back_paused() {
 }
 
 #[test]
-fn what_cannot_be_paused_is_not_deployed_as_paused() {
+fn a_plugin_without_documents_is_not_deployed_as_paused() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let (code, said) = crate::plugin_functions::upload(&server, "functions", "1", "");
@@ -84,7 +84,7 @@ fn what_cannot_be_paused_is_not_deployed_as_paused() {
 }
 
 #[test]
-fn a_bucket_gets_its_settings_back_on_request() {
+fn settings_of_a_bucket_are_restored_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
     let form =

@@ -100,7 +100,7 @@ fn a_full_bucket_is_named_with_its_quota_and_what_is_in_it() {
 }
 
 #[test]
-fn rows_go_into_their_collections_and_those_that_cannot_into_a_file() {
+fn rows_are_written_to_their_collections_and_bad_rows_to_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
     for (scope, collection) in [("eu", "orders"), ("us", "orders")] {
