@@ -448,7 +448,7 @@ mod tests {
         let skips = ("filterSkipRestream", json!(true));
         let known = values(&[drops, about_keys, skips.clone()]);
         let known = changed(&replication(), &known).unwrap();
-        let selected = changed(&known, &values(&[selects.clone()])).unwrap();
+        let selected = changed(&known, &values(std::slice::from_ref(&selects))).unwrap();
         assert_eq!(selected.restream, known.restream + 1, "earlier deletions are sent");
         let selected = changed(&known, &values(&[selects, skips])).unwrap();
         assert_eq!(selected.restream, known.restream);
