@@ -16,6 +16,9 @@ function isOwn({ headers: { host, origin, 'sec-fetch-site': site } }, port) {
   return hosts.includes(host) && (!origin || origin === `http://${host}`) && (!site || ['same-origin', 'none'].includes(site));
 }
 
+/** Returns true if a path has no segments of dots, which could lead out of the deployment. */
+const isPlain = (path) => new URL(path, 'http://localhost').pathname === path.split('?')[0];
+
 /**
  * Serves `files`, which are types and bodies by path, and the databases of a deployment of the plugin at `node` below /db/.
  */
@@ -41,7 +44,7 @@ export async function servePages({ files, node, deployment, user, password, port
 
   const server = createServer((incoming, outgoing) => {
     if (!isOwn(incoming, server.address().port)) return outgoing.writeHead(403).end();
-    if (incoming.url.startsWith('/db/')) return passOn(incoming, outgoing);
+    if (incoming.url.startsWith('/db/') && isPlain(incoming.url)) return passOn(incoming, outgoing);
     const file = files[incoming.url];
     if (!file) return outgoing.writeHead(404).end();
     outgoing.writeHead(200, { 'content-type': file.type, 'cache-control': 'no-cache' }).end(file.body);

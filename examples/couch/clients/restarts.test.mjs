@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
+import { get } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -325,5 +326,10 @@ test('a to-do list works without a network, opens without its server, and ends e
   const stranger = { headers: { origin: 'https://elsewhere.example' } };
   assert.equal((await fetch(`${address}/db/todos/_all_docs`, stranger)).status, 403);
   for (const path of ['/pools', '/server.mjs', '/../pages.mjs']) assert.equal((await fetch(address + path)).status, 404, path);
+  // `fetch` would resolve the dots itself.
+  for (const path of ['/db/../../pools', '/db/%2e%2e/other/todos']) {
+    const [answer] = await once(get({ hostname: '127.0.0.1', port: new URL(address).port, path }), 'response');
+    assert.equal(answer.resume().statusCode, 404, path);
+  }
   await app.end();
 });
