@@ -266,6 +266,9 @@ fn unsupported_definitions_are_refused_with_known_messages() {
     refuse(index, with("params", json!("{")), "params is not JSON");
     let analyzer = json!({"mapping": {"default_analyzer": "nope"}});
     refuse(index, with("params", analyzer), "no analyzer with name or type 'nope' registered");
+    let filters = json!({"f": {"type": "hierarchy"}});
+    let filters = json!({"mapping": {"analysis": {"token_filters": filters}}});
+    refuse(index, with("params", filters), "must specify delimiter");
     refuse(index, with("planParams", json!({"numReplicas": 9})), "maxReplicasAllowed: '3'");
     let words = "cluster needs 2 search nodes to support the requested replica count of 1";
     refuse(index, with("planParams", json!({"numReplicas": 1})), words);
@@ -324,13 +327,20 @@ fn strangers_and_users_without_the_right_are_refused() {
         assert_eq!(server.rest("POST", &path, &form).unwrap().status, 200);
     }
     let scoped = format!("/api/bucket/{BUCKET}/scope/s/index");
-    for (name, types) in
-        [("one", json!({"s.open": {}})), ("two", json!({"s.open": {}, "s.shut": {}}))]
-    {
+    let shut = json!({"en": {"collection": "shut", "analyzer": "en"}});
+    for (name, types, synonyms) in [
+        ("one", json!({"s.open": {}}), json!({})),
+        ("two", json!({"s.open": {}, "s.shut": {}}), json!({})),
+        ("three", json!({"s.open": {}}), shut),
+    ] {
         let mut body = index_of(BUCKET);
         body["params"] = json!({
             "doc_config": {"mode": "scope.collection.type_field"},
-            "mapping": {"default_mapping": {"enabled": false}, "types": types},
+            "mapping": {
+                "default_mapping": {"enabled": false},
+                "types": types,
+                "analysis": {"synonym_sources": synonyms},
+            },
         });
         succeed(base, "PUT", &format!("{scoped}/{name}"), &body);
     }
@@ -359,7 +369,7 @@ fn strangers_and_users_without_the_right_are_refused() {
     ];
     let global = format!("/api/index/{BUCKET}.s");
     for (method, route, is_write) in routes {
-        for name in ["one", "two"] {
+        for name in ["one", "two", "three"] {
             for path in [format!("{scoped}/{name}{route}"), format!("{global}.{name}{route}")] {
                 let status = |login| ask_as(login, base, method, &path, &query).0;
                 assert_eq!(status(None), 401, "{path}");
@@ -388,7 +398,7 @@ fn strangers_and_users_without_the_right_are_refused() {
     };
     assert_eq!(listed("nobody"), [""; 0]);
     assert_eq!(listed("reader"), ["one"]);
-    assert_eq!(listed("admin"), ["one", "two"]);
+    assert_eq!(listed("admin"), ["one", "three", "two"]);
     // Where there is nothing to see, only those who may search learn that.
     let missing = |user: &str| {
         let path = "/api/index/none/query";
