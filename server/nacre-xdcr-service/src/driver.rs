@@ -43,7 +43,7 @@ const STATUS_NS: u64 = 100_000_000;
 /// Maximum number of inputs per step; then the driver yields to other tasks of the processor.
 const INPUTS_MAX: usize = 20_000;
 /// Limits of the sum of the windows of all pipelines of a replication on a node, in bytes.
-const WINDOWS_BYTES: (usize, usize) = (32 << 20, 256 << 20);
+const WINDOWS_BYTES: (usize, usize) = (32 << 20, 64 << 20);
 /// The smallest window of a pipeline, in bytes.
 const WINDOW_BYTES_MIN: usize = 32 << 10;
 /// Maximum bytes of history per read.
@@ -581,8 +581,7 @@ impl Driver {
                 &*self.links.entry(server).or_insert(links)
             }
         };
-        // One pipeline always uses the same link, so that its requests arrive in order. A request that does not fit the queue is
-        // sent again after its timeout.
+        // One pipeline always uses the same link, so that its requests arrive in order.
         let link = job.source.index() % links.len();
         links[link].push(job);
     }

@@ -9,7 +9,7 @@
 
 use crate::inbox::{Event, Inbox};
 use crate::wire::{self, STATISTICS, State};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nacre_client::{BASIC_FEATURES, ClusterMap, Connection, Error, Request};
 use nacre_protocol::{Feature, Frame, Opcode, Status};
 use nacre_types::Vbid;
@@ -19,8 +19,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Capacity of a link's queue. A pipeline has few jobs at a time, and its window bounds their bytes.
-const JOBS_MAX: usize = 4096;
 /// Approximate maximum of bytes per round. Answers are small and fit the socket buffers until they are read.
 const ROUND_BYTES_MAX: usize = 2 << 20;
 /// Approximate maximum of requests per round.
@@ -90,24 +88,31 @@ pub(crate) enum Work {
 
 /// The driver's end of a link.
 pub(crate) struct Link {
+    /// Unbounded, because the windows of the pipelines bound the jobs. A queue that drops jobs would delay each by the
+    /// timeout of its answer: all pipelines send their first versions before the link is connected.
     jobs: Sender<Job>,
 }
 
 impl Link {
     /// Starts a thread that connects at the first job and ends when the link is dropped.
     pub fn start(address: String, access: Access, inbox: Arc<Inbox>) -> Link {
-        let (sender, jobs) = bounded(JOBS_MAX);
+        let (link, jobs) = Link::queue();
         let worker = Worker { address, access, inbox, jobs, connection: None };
         let spawned = std::thread::Builder::new().name("xdcr-link".into()).spawn(|| worker.run());
         if let Err(error) = spawned {
             tracing::error!("replication: no thread for a connection: {error}");
         }
-        Link { jobs: sender }
+        link
     }
 
-    /// Queues a job. Returns false if the queue is full or the thread has ended.
-    pub fn push(&self, job: Job) -> bool {
-        self.jobs.try_send(job).is_ok()
+    fn queue() -> (Link, Receiver<Job>) {
+        let (sender, jobs) = unbounded();
+        (Link { jobs: sender }, jobs)
+    }
+
+    /// Queues a job. The pipeline sends it again after its timeout if the thread could not be started.
+    pub fn push(&self, job: Job) {
+        let _ = self.jobs.send(job);
     }
 }
 
@@ -425,4 +430,20 @@ fn looked_up(source: Vbid, run: Run, lookup: &Lookup, found: Found) -> Event {
     };
     let (id, number) = (lookup.id, lookup.number);
     Event::Input(source, Box::new(Input::LookedUp { run, id, number, found }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_of_all_vbuckets_is_queued_before_the_link_is_connected() {
+        let (link, jobs) = Link::queue();
+        let burst = 1024 * 32;
+        for number in 0..burst {
+            let source = Vbid(number % 1024);
+            link.push(Job { source, run: Run::default(), work: Work::States(vec![source]) });
+        }
+        assert_eq!(jobs.len(), usize::from(burst));
+    }
 }

@@ -35,7 +35,7 @@ impl Epoch {
 /// A pipeline begins a run each time it returns to a record. Another pipeline of the same vBucket has another epoch, so
 /// late answers to its predecessor never match its requests. Such an answer may be about a document that the bucket has
 /// lost since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     epoch: u64,
     number: u32,
