@@ -264,7 +264,7 @@ pub(crate) fn answer_part(
     if part.updates {
         deployment.ask_for_update();
     }
-    let responses = given?.into_iter().map(Given::whole).collect::<Result<_, _>>();
+    let responses = given?.into_iter().map(Given::collect).collect::<Result<_, _>>();
     Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
 }
 
