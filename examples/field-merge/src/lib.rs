@@ -14,7 +14,6 @@ mod member;
 
 use member::Members;
 use nacre_plugin::{Fault, Resolver, Verdict, Version};
-use std::cmp::Ordering;
 
 /// Merges objects; of anything else (tombstones, raw bytes, arrays) keeps the newer version.
 pub struct FieldMerge;
@@ -30,12 +29,12 @@ impl Resolver for FieldMerge {
     }
 
     fn resolve(&mut self, _: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Fault> {
-        if !is_object(local) || !is_object(remote) {
-            return Ok(newer(local, remote));
+        if !local.is_object() || !remote.is_object() {
+            return Ok(Verdict::newer(local, remote));
         }
         let merged = read(local)?.join(read(remote)?).write();
         Ok(match (merged == local.body, merged == remote.body) {
-            (true, true) => newer(local, remote),
+            (true, true) => Verdict::newer(local, remote),
             (true, false) => Verdict::KeepLocal,
             (false, true) => Verdict::KeepRemote,
             (false, false) => Verdict::Merged(merged),
@@ -45,27 +44,10 @@ impl Resolver for FieldMerge {
 
 nacre_plugin::export_resolver!(FieldMerge);
 
-fn is_object(version: &Version) -> bool {
-    let first = version.body.iter().find(|byte| !byte.is_ascii_whitespace());
-    !version.deleted && version.datatype == nacre_plugin::DATATYPE_JSON && first == Some(&b'{')
-}
-
 fn read(version: &Version) -> Result<Members, Fault> {
     // A CAS is a time in nanoseconds.
     Members::read(&version.body, version.cas / 1_000_000)
         .map_err(|error| Fault::Reject(format!("the version {}: {error}", version.cas)))
-}
-
-/// Returns the newer version. Both sides must choose the same of two different versions.
-fn newer(local: &Version, remote: &Version) -> Verdict {
-    let order = |version: &Version| {
-        let Version { cas, rev, deleted, flags, expiry, .. } = *version;
-        (cas, rev, deleted, flags, expiry)
-    };
-    match order(local).cmp(&order(remote)).then_with(|| local.body.cmp(&remote.body)) {
-        Ordering::Less => Verdict::KeepRemote,
-        _ => Verdict::KeepLocal,
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The traits of plugins of the worlds `resolver`, `functions` and `index-type`: they have no state, and equal arguments give
 //! equal results.
 
-use crate::{Events, Fault};
+use crate::{DATATYPE_JSON, Events, Fault};
+use std::cmp::Ordering;
 
 /// A version of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,14 @@ pub struct Version {
     pub datatype: u8,
 }
 
+impl Version {
+    /// Returns true if the body is a JSON object.
+    pub fn is_object(&self) -> bool {
+        let first = self.body.iter().find(|byte| !byte.is_ascii_whitespace());
+        !self.deleted && self.datatype == DATATYPE_JSON && first == Some(&b'{')
+    }
+}
+
 /// The version that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -31,6 +40,21 @@ pub enum Verdict {
     KeepRemote,
     /// A new body, merged from both.
     Merged(Vec<u8>),
+}
+
+impl Verdict {
+    /// Returns the verdict that keeps the newer version: the one with the greater CAS or, if these are equal, with the greater
+    /// revision, other metadata and body. Both sides keep the same version.
+    pub fn newer(local: &Version, remote: &Version) -> Verdict {
+        let order = |version: &Version| {
+            let Version { cas, rev, deleted, flags, expiry, .. } = *version;
+            (cas, rev, deleted, flags, expiry)
+        };
+        match order(local).cmp(&order(remote)).then_with(|| local.body.cmp(&remote.body)) {
+            Ordering::Less => Verdict::KeepRemote,
+            Ordering::Equal | Ordering::Greater => Verdict::KeepLocal,
+        }
+    }
 }
 
 /// Decides between versions of documents. Both sides of a replication ask, each with its version as `local`, and must reach the
@@ -98,4 +122,34 @@ pub trait IndexType: Sized {
     /// # Errors
     /// [`Fault`] if the batch as a whole could not be processed. A document that cannot be indexed has no entries.
     fn project(&mut self, events: &Events<'_>) -> Result<Vec<IndexEntry>, Fault>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_keep_the_newer_version() {
+        let version = |cas, body: &str| Version { cas, body: body.into(), ..Version::default() };
+        let (older, newer, other) = (version(1, "b"), version(2, "a"), version(2, "b"));
+        for (less, greater) in [(&older, &newer), (&newer, &other)] {
+            assert_eq!(Verdict::newer(less, greater), Verdict::KeepRemote);
+            assert_eq!(Verdict::newer(greater, less), Verdict::KeepLocal);
+        }
+        assert_eq!(Verdict::newer(&other, &other.clone()), Verdict::KeepLocal);
+    }
+
+    #[test]
+    fn only_living_json_objects_are_objects() {
+        let object = Version { body: b" {}".into(), datatype: 1, ..Version::default() };
+        assert!(object.is_object());
+        for other in [
+            Version { body: b"[{}]".into(), ..object.clone() },
+            Version { body: Vec::new(), ..object.clone() },
+            Version { datatype: 0, ..object.clone() },
+            Version { deleted: true, ..object },
+        ] {
+            assert!(!other.is_object(), "{other:?}");
+        }
+    }
 }
