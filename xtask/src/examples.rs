@@ -1,4 +1,6 @@
-//! Tests of the example plugins: their scripts and tests, stateless ones on a node, and new projects.
+//! Tests of the example plugins: their scripts and tests, stateless ones on a node, resolvers in two clusters, and new projects.
+
+mod clusters;
 
 use nacre_conformance::kv::KvClient;
 use serde_json::{Value, json};
@@ -54,6 +56,7 @@ pub fn run(binary: &Path) -> Result<(), String> {
     resolver(binary, &node)?;
     index_type(binary, &node)?;
     node.stop()?;
+    clusters::resolve(binary)?;
     couch(binary, "quick")
 }
 
