@@ -543,7 +543,7 @@ struct Written {
 }
 
 /// Pause of the writing client between two documents, so that three nodes on two processors index as fast as it writes.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Writes documents, each acknowledged by a majority of the copies, until a flag is set. `begun` counts those that may exist.
 fn write_until(
