@@ -4,7 +4,7 @@ use super::{same_json, shorten};
 use crate::case::ViewExpect;
 use crate::http::Answer;
 use crate::kv::frame::invalid;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::io;
 
 /// Describes how an answer differs from the expected one; `None` if they are equal. `prefix` is the
@@ -20,6 +20,7 @@ pub(super) fn judge(
     }
     // A body that is not JSON has none of the expected members.
     let body = answer.json().unwrap_or_else(|_| Json::from(answer.text()));
+    let body = plain_error(body);
     if let Some(rows) = &expect.rows {
         let wanted: Json = rows.iter().map(|row| with_prefix(row, prefix)).collect();
         let got = rows_of(&body)?;
@@ -52,6 +53,16 @@ pub(super) fn judge(
     ];
     let wrong = facts.into_iter().find(|(_, wanted, got)| wanted.is_some() && wanted != got);
     Ok(wrong.map(|(what, wanted, _)| differs(what, wanted.unwrap_or_default(), body)))
+}
+
+/// Gives an error in the form of RFC 9457, as a gateway answers it, the names of the members that a node's errors have.
+fn plain_error(body: Json) -> Json {
+    match (body.get("code"), body.get("detail")) {
+        (Some(code @ Json::String(_)), Some(detail)) if body.get("title").is_some() => {
+            json!({"error": code, "reason": detail})
+        }
+        _ => body,
+    }
 }
 
 fn differs(what: &str, wanted: impl ToString, got: impl ToString) -> String {

@@ -20,6 +20,8 @@
 )]
 
 mod access;
+#[cfg(feature = "views")]
+mod design;
 mod devices;
 mod documents;
 mod door;

@@ -11,6 +11,7 @@
 //!
 //! *Invariant:* the thread owns everything that cannot be shared between threads, such as the engine.
 
+use crate::design::{check_members, check_stale};
 use crate::documents;
 use crate::door::Call;
 use crate::endpoints::Handler;
@@ -426,7 +427,8 @@ fn put(call: Call) -> Result<Reply, Reply> {
     check_name(&name)?;
     let text = String::from_utf8(call.body.clone())
         .map_err(|_| Failure::Invalid("the body is not UTF-8".into()))?;
-    let (_, collection) = read(text.as_bytes())?;
+    let (members, collection) = read(text.as_bytes())?;
+    check_members(&members).map_err(Failure::Invalid)?;
     let found = call.gateway.db.find_collection(&collection);
     if found.map_err(|error| documents::failed(&error))?.is_none() {
         let reason = format!("there is no collection {collection}");
@@ -457,6 +459,8 @@ fn delete(call: Call) -> Result<Reply, Reply> {
 }
 
 fn query(call: Call) -> Result<Reply, Reply> {
+    check_stale(&call.query, &call.body)
+        .map_err(|reason| problem::reply(StatusCode::BAD_REQUEST, "query_parse_error", &reason))?;
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", call.segment("view")),
