@@ -1,5 +1,5 @@
-//! Runs the project's SQL++ cases that only read documents, over columns and document by document: both must return the expected
-//! rows.
+//! Runs the project's cases for SQL++ and for analytics that only read documents, over columns and document by document: both must
+//! return the expected rows.
 
 use crate::world::{Answer, World};
 use nacre_sql::Value;
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 const CASES_MIN: usize = 2000;
 /// Minimum number of cases with a plan over columns.
 const PLANNED_MIN: usize = 200;
+/// Minimum number of cases for analytics that need no service.
+const ALONE_MIN: usize = 300;
 
 fn cases() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../conformance/cases")
@@ -27,6 +29,17 @@ fn read(path: &std::path::Path) -> Json {
 
 fn value(json: &Json) -> Value {
     Value::parse(json.to_string().as_bytes()).unwrap()
+}
+
+/// Returns the files of cases in a folder, in order.
+fn files(folder: PathBuf) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    files.sort();
+    files
 }
 
 fn world(name: &str) -> World {
@@ -91,13 +104,7 @@ fn cases_of_the_language_have_the_same_rows_in_analytics() {
     let others = read(&cases().join("analytics/data/query_service.json"));
     let mut worlds: BTreeMap<String, World> = BTreeMap::new();
     let (mut asked, mut planned, mut wrong) = (0, 0, Vec::new());
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .collect();
-    files.sort();
-    for path in files {
+    for path in files(folder()) {
         let group = path.file_stem().unwrap().to_string_lossy().into_owned();
         if texts(&others["groups"]).any(|other| group.starts_with(other)) {
             continue;
@@ -134,4 +141,76 @@ fn cases_of_the_language_have_the_same_rows_in_analytics() {
     println!("{asked} cases, {planned} of them over columns");
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     assert!(asked >= CASES_MIN && planned >= PLANNED_MIN, "{asked} cases, {planned} with a plan");
+}
+
+/// Returns true if a case for analytics needs only documents and parameters: a query without definitions or other requests.
+fn needs_no_service(case: &Json) -> bool {
+    let statement = case["statement"].as_str().unwrap();
+    let has = |member: &str| case.get(member).is_some();
+    let mut fields = case["request"].as_object().into_iter().flatten();
+    ["SELECT", "WITH"].iter().any(|word| statement.starts_with(word))
+        && (has("results") || has("error"))
+        && !["before", "writes", "then"].iter().any(|member| has(member))
+        && ![";", "$SCOPE", "Metadata"].iter().any(|part| statement.contains(part))
+        && fields.all(|(name, json)| name == "args" && json.is_array() || name.starts_with('$'))
+}
+
+/// Returns the differences between a case for analytics and both ways to answer it.
+fn differences(world: &World, case: &Json) -> Vec<String> {
+    let statement = case["statement"].as_str().unwrap();
+    let mut found = Vec::new();
+    let expected_code = case["error"]["code"].as_u64();
+    match (world.rows(statement), expected_code) {
+        (Ok(rows), None) if has_rows(&rows, case) => {}
+        (Err(error), Some(code)) if u64::from(error.code) == code => {}
+        (outcome, _) => found.push(format!("document by document {outcome:?}")),
+    }
+    let engine = match world.columns(statement) {
+        Ok(Answer::Rows(rows)) => {
+            if expected_code.is_some() || !has_rows(&rows, case) {
+                found.push(format!("over columns {rows:?}"));
+            }
+            "columns"
+        }
+        Ok(Answer::NoPlan(_)) => "rows",
+        Err(error) => {
+            if expected_code.is_none() {
+                found.push(format!("over columns {error}"));
+            }
+            "none"
+        }
+    };
+    if case["engine"].as_str().is_some_and(|expected| expected != engine) {
+        found.push(format!("answered by {engine}"));
+    }
+    found
+}
+
+#[test]
+fn cases_for_analytics_have_their_rows_without_a_service() {
+    let mut worlds: BTreeMap<String, World> = BTreeMap::new();
+    let (mut asked, mut wrong) = (0, Vec::new());
+    for path in files(cases().join("analytics")) {
+        let file = read(&path);
+        let dataset = file["dataset"].as_str().unwrap();
+        let world = worlds.entry(dataset.to_owned()).or_insert_with(|| world(dataset));
+        for case in file["cases"].as_array().unwrap().iter().filter(|case| needs_no_service(case)) {
+            let (mut args, mut named) = (Vec::new(), BTreeMap::new());
+            for (name, json) in case["request"].as_object().into_iter().flatten() {
+                match name.strip_prefix('$') {
+                    Some(name) => drop(named.insert(name.into(), value(json))),
+                    None => args.extend(json.as_array().unwrap().iter().map(value)),
+                }
+            }
+            world.set_parameters(args, named);
+            asked += 1;
+            let group = path.file_stem().unwrap().display();
+            wrong.extend(differences(world, case).into_iter().map(|difference| {
+                format!("{group}/{}: {}\n    {difference}", case["name"], case["statement"])
+            }));
+        }
+    }
+    println!("{asked} cases for analytics");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(asked >= ALONE_MIN, "{asked} cases");
 }
