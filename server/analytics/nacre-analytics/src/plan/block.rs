@@ -657,6 +657,7 @@ impl Builder<'_> {
                 let expr = if name == "min" { min(typed.expr) } else { max(typed.expr) };
                 let (expr, mut result) = result(expr, ty);
                 result.magnitude = typed.magnitude;
+                result.distinct = typed.distinct;
                 (expr, result)
             }
             ("sum", false) if typed.ty == Some(Ty::Float) => result(sum(typed.expr), Ty::Float),

@@ -1,5 +1,6 @@
 //! Expressions evaluated row by row, as functions of the engine: for values of several kinds, and for functions of the language.
 
+use super::native::{Computed, Native};
 use super::relation::Ty;
 use crate::rows;
 use datafusion::arrow::array::{
@@ -54,6 +55,7 @@ pub struct Evaluate {
     expr: Expr,
     arguments: Vec<(Name, Argument)>,
     mode: Mode,
+    native: Option<Native>,
     statement_ms: i64,
 }
 
@@ -70,6 +72,7 @@ impl Evaluate {
             true => Signature::nullary(Volatility::Immutable),
             false => Signature::any(arguments.len(), Volatility::Immutable),
         };
+        let native = Native::of(&expr, &arguments).filter(|_| matches!(mode, Mode::Typed(_)));
         Evaluate {
             id,
             name: format!("evaluate_{id}"),
@@ -77,6 +80,7 @@ impl Evaluate {
             expr,
             arguments,
             mode,
+            native,
             statement_ms,
         }
     }
@@ -130,7 +134,18 @@ impl ScalarUDFImpl for Evaluate {
             caches: &caches,
         };
         let mut output = Output::new(self.mode, rows);
+        let texts = arrays.first().and_then(|array| array.as_string_view_opt());
         for row in 0..rows {
+            if let (Some(native), Some(texts)) = (self.native, texts) {
+                let computed = match texts.is_null(row) {
+                    true => Some(Computed::Unknown),
+                    false => native.compute(texts.value(row)),
+                };
+                if let Some(computed) = computed {
+                    output.put(computed);
+                    continue;
+                }
+            }
             let mut env = Env::new();
             for ((name, argument), array) in self.arguments.iter().zip(&arrays) {
                 env = env.with(name, value_at(array, *argument, row));
@@ -260,6 +275,14 @@ impl Output {
             Output::Int(builder) => builder.append_option(value.as_i64()),
             Output::Float(builder) => builder.append_option(value.as_f64()),
             Output::String(builder) => builder.append_option(value.as_str()),
+        }
+    }
+
+    fn put(&mut self, computed: Computed<'_>) {
+        match (self, computed) {
+            (Output::Int(builder), Computed::Int(number)) => builder.append_value(number),
+            (Output::String(builder), Computed::Text(text)) => builder.append_value(text),
+            (output, _) => output.push(&Value::Null),
         }
     }
 

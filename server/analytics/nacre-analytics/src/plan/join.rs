@@ -1,18 +1,23 @@
 //! The order of joins. The engine joins in the order of FROM, so the order is determined here.
 //!
-//! Starts with the pair of inputs with the smallest join, and repeatedly adds the input with the smallest next one: equalities
-//! divide by the number of distinct values, other conditions by a constant. Unconnected inputs come last.
+//! Starts with each input, and repeatedly adds the one with the smallest next join: equalities divide by the number of distinct
+//! values, other conditions by a constant. Unconnected inputs come last. The order with the smallest intermediate results is used.
 
 use super::Stop;
 use super::relation::{Form, Wanted};
 use super::scope::{Input, Inputs, Typed};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The assumed share of rows for which a condition is true.
 const SELECTIVITY: f64 = 0.25;
+/// The assumed share of texts that have a given letter at a given place.
+const SHARE_OF_LETTER: f64 = 0.2;
 
 /// A condition with the inputs that it reads.
 #[derive(Clone, Debug)]
@@ -77,30 +82,53 @@ pub fn read(inputs: &Inputs, input: usize, parts: usize) -> Result<Joined, Stop>
 /// # Errors
 /// The errors of the engine.
 pub fn filter(joined: Joined, conditions: &mut Vec<Condition>) -> Result<Joined, Stop> {
-    let Joined { mut plan, inputs, mut rows } = joined;
-    let mut left = Vec::new();
-    for condition in conditions.drain(..) {
-        match condition.inputs.is_subset(&inputs) {
-            true => {
-                plan = LogicalPlanBuilder::from(plan).filter(condition.expr)?.build()?;
-                rows = (rows * SELECTIVITY).max(1.0);
-            }
-            false => left.push(condition),
-        }
-    }
+    let Joined { mut plan, inputs, rows } = joined;
+    let (own, left): (Vec<_>, Vec<_>) =
+        conditions.drain(..).partition(|condition| condition.inputs.is_subset(&inputs));
     *conditions = left;
+    let shares = own.iter().map(|condition| share(&condition.expr));
+    let rows = (rows * shares.product::<f64>()).max(1.0);
+    // The engine evaluates the end of a conjunction only for the rows that are left, so functions come last.
+    let (calls, plain): (Vec<_>, Vec<_>) =
+        own.into_iter().map(|condition| condition.expr).partition(calls_function);
+    if let Some(condition) = plain.into_iter().chain(calls).reduce(Expr::and) {
+        plan = LogicalPlanBuilder::from(plan).filter(condition)?.build()?;
+    }
     Ok(Joined { plan, inputs, rows })
 }
 
+/// Estimates the share of rows for which a condition is true: a pattern has few of them if it has many letters.
+fn share(condition: &Expr) -> f64 {
+    match condition {
+        Expr::Not(of) => 1.0 - share(of),
+        Expr::Like(Like { negated: false, pattern, .. }) => match &**pattern {
+            Expr::Literal(ScalarValue::Utf8View(Some(pattern)), _) => {
+                let letters = pattern.chars().filter(|letter| !matches!(letter, '%' | '_')).count();
+                SHARE_OF_LETTER.powi(letters.min(5) as i32)
+            }
+            _ => SELECTIVITY,
+        },
+        _ => SELECTIVITY,
+    }
+}
+
+fn calls_function(expr: &Expr) -> bool {
+    let found = expr.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_))));
+    found.unwrap_or(false)
+}
+
+/// Inputs with the estimated number of their rows.
+type Size<'a> = (&'a BTreeSet<usize>, f64);
+
 /// Estimates the size of a join; also returns whether an equality connects its sides.
-fn estimate(left: &Joined, right: &Joined, conditions: &[Condition]) -> (f64, bool) {
+fn estimate(left: Size<'_>, right: Size<'_>, conditions: &[Condition]) -> (f64, bool) {
     let mut values = 1.0_f64;
     let mut is_connected = false;
     let mut others = 1.0;
     for condition in conditions {
-        let touches = |joined: &Joined| !condition.inputs.is_disjoint(&joined.inputs);
-        let both: BTreeSet<usize> = left.inputs.union(&right.inputs).copied().collect();
-        if !condition.inputs.is_subset(&both) || !touches(left) || !touches(right) {
+        let is_inside = |input: &usize| left.0.contains(input) || right.0.contains(input);
+        let touches = |size: Size<'_>| !condition.inputs.is_disjoint(size.0);
+        if !condition.inputs.iter().all(is_inside) || !touches(left) || !touches(right) {
             continue;
         }
         let Some(sides) = &condition.sides else {
@@ -108,14 +136,49 @@ fn estimate(left: &Joined, right: &Joined, conditions: &[Condition]) -> (f64, bo
             continue;
         };
         is_connected = true;
-        let of = |joined: &Joined| {
-            let side = sides.iter().find(|(_, inputs)| inputs.is_subset(&joined.inputs));
-            side.and_then(|(typed, _)| typed.distinct).unwrap_or(joined.rows).min(joined.rows)
+        let of = |(own, rows): Size<'_>| {
+            let side = sides.iter().find(|(_, inputs)| inputs.is_subset(own));
+            side.and_then(|(typed, _)| typed.distinct).unwrap_or(rows).min(rows)
         };
         values *= of(left).max(of(right)).max(1.0);
     }
-    let values = values.min(left.rows.max(right.rows)).max(1.0);
-    (left.rows * right.rows / values * others, is_connected)
+    let values = values.min(left.1.max(right.1)).max(1.0);
+    (left.1 * right.1 / values * others, is_connected)
+}
+
+/// Returns the order in which to join the parts: for each part as the first one, the next ones are those with the smallest next join.
+/// The order with the fewest products and the smallest sum of sizes is the best.
+fn order(parts: &[Joined], conditions: &[Condition]) -> Vec<usize> {
+    let mut best: Option<(usize, f64, Vec<usize>)> = None;
+    for first in 0..parts.len() {
+        let (mut order, mut inputs, mut rows) =
+            (vec![first], parts[first].inputs.clone(), parts[first].rows);
+        let (mut products, mut sum) = (0, 0.0);
+        while order.len() < parts.len() {
+            let size = |at: usize| {
+                let part = &parts[at];
+                estimate((&inputs, rows), (&part.inputs, part.rows), conditions)
+            };
+            let left = (0..parts.len()).filter(|at| !order.contains(at));
+            let sizes = left.map(|at| (at, size(at)));
+            let next = sizes.min_by(|(_, (a, is_connected)), (_, (b, is_other_connected))| {
+                is_other_connected.cmp(is_connected).then(a.total_cmp(b))
+            });
+            let (at, (size, is_connected)) = next.expect("there is a part");
+            order.push(at);
+            inputs.extend(&parts[at].inputs);
+            rows = size.max(1.0);
+            products += usize::from(!is_connected);
+            sum += rows;
+        }
+        let is_better = best.as_ref().is_none_or(|(fewest, least, _)| {
+            products < *fewest || products == *fewest && sum < *least
+        });
+        if is_better {
+            best = Some((products, sum, order));
+        }
+    }
+    best.map(|(_, _, order)| order).unwrap_or_default()
 }
 
 /// Joins all inputs in the estimated best order, and applies the conditions.
@@ -126,40 +189,18 @@ pub fn all(mut parts: Vec<Joined>, conditions: &mut Vec<Condition>) -> Result<Jo
     for part in &mut parts {
         *part = filter(part.clone(), conditions)?;
     }
-    let mut best: Option<(bool, f64, usize, usize)> = None;
-    for a in 0..parts.len() {
-        for b in a + 1..parts.len() {
-            let (rows, is_connected) = estimate(&parts[a], &parts[b], conditions);
-            let is_better = best.is_none_or(|(connected, least, ..)| {
-                (is_connected && !connected) || (is_connected == connected && rows < least)
-            });
-            if is_better {
-                best = Some((is_connected, rows, a, b));
-            }
-        }
-    }
-    let Some((_, _, a, b)) = best else {
-        return parts.pop().ok_or_else(|| Stop::Unsupported("nothing is read".to_owned()));
+    let mut ordered = order(&parts, conditions).into_iter().map(|at| parts[at].clone());
+    let Some(mut joined) = ordered.next() else {
+        return Err(Stop::Unsupported("nothing is read".to_owned()));
     };
-    let second = parts.remove(b);
-    let mut joined = pair(parts.remove(a), second, conditions)?;
-    while !parts.is_empty() {
-        let rank = |part: &Joined| {
-            let (rows, is_connected) = estimate(&joined, part, conditions);
-            (!is_connected, rows)
-        };
-        let next = (0..parts.len()).min_by(|a, b| {
-            let (x, y) = (rank(&parts[*a]), rank(&parts[*b]));
-            x.0.cmp(&y.0).then(x.1.total_cmp(&y.1))
-        });
-        let part = parts.remove(next.expect("there is a part"));
+    for part in ordered {
         joined = pair(joined, part, conditions)?;
     }
     Ok(joined)
 }
 
 fn pair(left: Joined, right: Joined, conditions: &mut Vec<Condition>) -> Result<Joined, Stop> {
-    let (rows, _) = estimate(&left, &right, conditions);
+    let (rows, _) = estimate((&left.inputs, left.rows), (&right.inputs, right.rows), conditions);
     let inputs: BTreeSet<usize> = left.inputs.union(&right.inputs).copied().collect();
     let (on, rest): (Vec<_>, Vec<_>) =
         conditions.drain(..).partition(|condition| condition.inputs.is_subset(&inputs));

@@ -12,6 +12,7 @@ mod block;
 mod evaluate;
 mod expr;
 mod join;
+mod native;
 mod output;
 mod relation;
 mod scope;

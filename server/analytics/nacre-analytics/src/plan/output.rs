@@ -4,7 +4,7 @@ use super::Out;
 use super::evaluate::{Argument, value_at};
 use super::scope::Leaf;
 use crate::error::{Error, Result};
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use nacre_sql::{Name, Value, write_string};
 
 /// The shape of a row, with the columns of a batch.
@@ -12,7 +12,8 @@ enum Written {
     Value(ArrayRef, Argument),
     /// JSON text, which is copied unchanged.
     Json(ArrayRef),
-    Object(Vec<(Name, Written)>),
+    /// Fields, each with its name as JSON text and a colon.
+    Object(Vec<(String, Written)>),
     Fields(ArrayRef),
 }
 
@@ -30,8 +31,13 @@ fn bound(out: &Out, batch: &RecordBatch) -> Result<Written> {
         },
         Out::Fields(leaf) => Written::Fields(array(leaf)?),
         Out::Object(fields) => {
-            let fields = fields.iter().map(|(name, out)| Ok((name.clone(), bound(out, batch)?)));
-            Written::Object(fields.collect::<Result<_>>()?)
+            let field = |(name, out): &(Name, Out)| {
+                let mut text = String::new();
+                write_string(name, &mut text);
+                text.push(':');
+                Ok((text, bound(out, batch)?))
+            };
+            Written::Object(fields.iter().map(field).collect::<Result<_>>()?)
         }
     })
 }
@@ -46,30 +52,44 @@ pub fn write(
     take: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<()> {
     let written = bound(out, batch)?;
+    let mut length = 0;
     for row in 0..batch.num_rows() {
-        let mut text = String::new();
+        // Rows have similar lengths.
+        let mut text = String::with_capacity(length);
         if !put(&written, row, &mut text) {
             text.push_str("null");
         }
+        length = text.len();
         take(text)?;
     }
     Ok(())
 }
 
 fn json(array: &ArrayRef, row: usize) -> Option<&str> {
-    use datafusion::arrow::array::AsArray;
     (!array.is_null(row)).then(|| array.as_string_view().value(row))
+}
+
+/// Returns the text of a row, if the array has texts and this row has one.
+fn text_at(array: &ArrayRef, row: usize) -> Option<&str> {
+    let texts = array.as_string_view_opt()?;
+    texts.is_valid(row).then(|| texts.value(row))
 }
 
 /// Appends a value; returns false if it is MISSING.
 fn put(written: &Written, row: usize, text: &mut String) -> bool {
     match written {
-        Written::Value(array, argument) => match value_at(array, *argument, row) {
-            Value::Missing => false,
-            value => {
-                value.write_json(text);
+        Written::Value(array, argument) => match (text_at(array, row), argument) {
+            (Some(found), Argument::Typed { .. }) => {
+                write_string(found, text);
                 true
             }
+            _ => match value_at(array, *argument, row) {
+                Value::Missing => false,
+                value => {
+                    value.write_json(text);
+                    true
+                }
+            },
         },
         Written::Json(array) => match json(array, row) {
             Some(json) => {
@@ -92,8 +112,7 @@ fn put(written: &Written, row: usize, text: &mut String) -> bool {
                 if text.len() > begin {
                     text.push(',');
                 }
-                write_string(name, text);
-                text.push(':');
+                text.push_str(name);
                 if !put(value, row, text) {
                     text.truncate(before);
                 }
