@@ -13,11 +13,13 @@
 //! such values read the text of the document.
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, StringViewBuilder,
+    ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, StringViewBuilder, UInt32Array,
 };
 use nacre_sql::{Name, Value};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// Maximum number of columns of a segment; other fields are read from the document's text.
 pub const COLUMNS_MAX: usize = 1000;
@@ -96,6 +98,19 @@ pub struct Items {
     pub offsets: Vec<u32>,
     /// The elements of all rows, one after the other.
     pub element: Box<Column>,
+    parents: OnceLock<UInt32Array>,
+}
+
+impl Items {
+    /// Returns the row of each element.
+    pub fn parents(&self) -> &UInt32Array {
+        self.parents.get_or_init(|| {
+            let counts = self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize);
+            let rows =
+                (0_u32..).zip(counts).flat_map(|(row, count)| std::iter::repeat_n(row, count));
+            rows.collect::<Vec<u32>>().into()
+        })
+    }
 }
 
 /// The values of one path.
@@ -196,48 +211,91 @@ macro_rules! padded {
 
 impl Builder {
     fn push(&mut self, value: &Value, depth: usize, budget: &mut Budget) {
-        let rows = self.rows;
-        self.rows += 1;
-        self.kinds = self.kinds.with(Kinds::of(&[Kind::of(value)]));
         match value {
-            Value::Missing | Value::Null => {}
-            Value::Bool(truth) => padded!(self.bools, rows).append_value(*truth),
-            Value::Int(number) => {
-                let (low, high) = self.range.unwrap_or((*number, *number));
-                self.range = Some((low.min(*number), high.max(*number)));
-                padded!(self.ints, rows).append_value(*number);
+            Value::Missing | Value::Null => {
+                self.begin(Kind::of(value));
             }
-            Value::Float(number) => padded!(self.floats, rows).append_value(*number),
-            Value::String(text) => padded!(self.strings, rows).append_value(text),
-            Value::Array(_) | Value::Object(_) if depth >= DEPTH_MAX => self.is_partial = true,
+            Value::Bool(truth) => self.push_bool(*truth),
+            Value::Int(number) => self.push_int(*number),
+            Value::Float(number) => self.push_float(*number),
+            Value::String(text) => self.push_text(text),
             Value::Array(elements) => {
-                if self.items.is_none() {
-                    if !budget.take() {
-                        self.is_partial = true;
-                        return;
-                    }
-                    self.items = Some((vec![0], Box::default()));
-                }
-                let (offsets, builder) = self.items.as_mut().expect("it was just made");
-                offsets.resize(rows + 1, builder.rows as u32);
+                let Some((offsets, builder)) = self.elements(depth, budget) else { return };
                 elements.iter().for_each(|element| builder.push(element, depth + 1, budget));
                 offsets.push(builder.rows as u32);
             }
             Value::Object(fields) => {
+                let rows = self.begin(Kind::Object);
+                if depth >= DEPTH_MAX {
+                    self.is_partial = true;
+                    return;
+                }
                 for (name, value) in fields.iter() {
-                    if !self.fields.contains_key(name) {
-                        if !budget.take() {
-                            self.is_partial = true;
-                            continue;
-                        }
-                        self.fields.insert(name.clone(), Builder::default());
+                    if let Some(field) = self.field(name, rows, budget) {
+                        field.push(value, depth + 1, budget);
                     }
-                    let field = self.fields.get_mut(name).expect("it was just made");
-                    field.miss(rows);
-                    field.push(value, depth + 1, budget);
                 }
             }
         }
+    }
+
+    /// Begins a value; returns the number of those before it.
+    fn begin(&mut self, kind: Kind) -> usize {
+        self.kinds = self.kinds.with(Kinds::of(&[kind]));
+        self.rows += 1;
+        self.rows - 1
+    }
+
+    fn push_bool(&mut self, truth: bool) {
+        let rows = self.begin(Kind::Bool);
+        padded!(self.bools, rows).append_value(truth);
+    }
+
+    fn push_int(&mut self, number: i64) {
+        let rows = self.begin(Kind::Int);
+        let (low, high) = self.range.unwrap_or((number, number));
+        self.range = Some((low.min(number), high.max(number)));
+        padded!(self.ints, rows).append_value(number);
+    }
+
+    fn push_float(&mut self, number: f64) {
+        let rows = self.begin(Kind::Float);
+        padded!(self.floats, rows).append_value(number);
+    }
+
+    fn push_text(&mut self, text: &str) {
+        let rows = self.begin(Kind::String);
+        padded!(self.strings, rows).append_value(text);
+    }
+
+    /// Begins an array; returns the offsets and elements, or `None` if the array has no columns.
+    fn elements(
+        &mut self,
+        depth: usize,
+        budget: &mut Budget,
+    ) -> Option<(&mut Vec<u32>, &mut Builder)> {
+        let rows = self.begin(Kind::Array);
+        if depth >= DEPTH_MAX || self.items.is_none() && !budget.take() {
+            self.is_partial = true;
+            return None;
+        }
+        let (offsets, builder) = self.items.get_or_insert_with(|| (vec![0], Box::default()));
+        offsets.resize(rows + 1, builder.rows as u32);
+        Some((offsets, &mut **builder))
+    }
+
+    /// Returns a field of the object in a row, which has no value yet; `None` if the field has no column.
+    fn field(&mut self, name: &str, rows: usize, budget: &mut Budget) -> Option<&mut Builder> {
+        if !self.fields.contains_key(name) {
+            if !budget.take() {
+                self.is_partial = true;
+                return None;
+            }
+            self.fields.insert(name.into(), Builder::default());
+        }
+        let field = self.fields.get_mut(name).expect("it was just made");
+        field.miss(rows);
+        Some(field)
     }
 
     /// Adds MISSING up to a row.
@@ -263,7 +321,7 @@ impl Builder {
         let items = self.items.map(|(mut offsets, builder)| {
             let count = builder.rows;
             offsets.resize(rows + 1, count as u32);
-            Items { offsets, element: Box::new(builder.finish(count)) }
+            Items { offsets, element: Box::new(builder.finish(count)), parents: OnceLock::new() }
         });
         let fields = self.fields.into_iter();
         Column {
@@ -277,6 +335,145 @@ impl Builder {
             fields: fields.map(|(name, field)| (name, field.finish(rows))).collect(),
             items,
             is_partial: self.is_partial,
+        }
+    }
+}
+
+/// Converts the JSON texts of documents to the columns of a segment, without values in between.
+///
+/// # Errors
+/// The parser's error, and an error for an object in which a name occurs twice.
+pub fn shred_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Column, serde_json::Error> {
+    let (mut budget, mut builder, mut count) = (Budget(COLUMNS_MAX), Builder::default(), 0);
+    for text in texts {
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let reader = Reader { builder: &mut builder, depth: 0, budget: &mut budget };
+        reader.deserialize(&mut parser)?;
+        parser.end()?;
+        count += 1;
+    }
+    Ok(builder.finish(count))
+}
+
+/// Reads a value into a builder.
+struct Reader<'b> {
+    builder: &'b mut Builder,
+    depth: usize,
+    budget: &'b mut Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.builder.begin(Kind::Null);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<(), E> {
+        self.builder.push_bool(truth);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.builder.push_int(number);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        match i64::try_from(number) {
+            Ok(number) => self.builder.push_int(number),
+            Err(_) => self.builder.push_float(number as f64),
+        }
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.builder.push_float(number);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.builder.push_text(text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        let Reader { builder, depth, budget } = self;
+        let Some((offsets, builder)) = builder.elements(depth, budget) else {
+            while elements.next_element::<Value>()?.is_some() {}
+            return Ok(());
+        };
+        loop {
+            let reader = Reader { builder: &mut *builder, depth: depth + 1, budget: &mut *budget };
+            if elements.next_element_seed(reader)?.is_none() {
+                break;
+            }
+        }
+        offsets.push(builder.rows as u32);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let Reader { builder, depth, budget } = self;
+        let rows = builder.begin(Kind::Object);
+        if depth >= DEPTH_MAX {
+            builder.is_partial = true;
+            while fields.next_entry::<Value, Value>()?.is_some() {}
+            return Ok(());
+        }
+        loop {
+            let name = FieldReader { builder: &mut *builder, rows, budget: &mut *budget };
+            match fields.next_key_seed(name)? {
+                None => return Ok(()),
+                Some(None) => drop(fields.next_value::<Value>()?),
+                Some(Some(builder)) => {
+                    let reader = Reader { builder, depth: depth + 1, budget: &mut *budget };
+                    fields.next_value_seed(reader)?;
+                }
+            }
+        }
+    }
+}
+
+/// Reads a name, and returns the builder of the field; `None` if the field has no column.
+struct FieldReader<'b, 'c> {
+    builder: &'b mut Builder,
+    rows: usize,
+    budget: &'c mut Budget,
+}
+
+impl<'de, 'b> DeserializeSeed<'de> for FieldReader<'b, '_> {
+    type Value = Option<&'b mut Builder>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'b> Visitor<'_> for FieldReader<'b, '_> {
+    type Value = Option<&'b mut Builder>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        match self.builder.field(name, self.rows, self.budget) {
+            Some(field) if field.rows > self.rows => Err(E::custom("a name occurs twice")),
+            field => Ok(field),
         }
     }
 }
@@ -320,9 +517,58 @@ mod tests {
         ]));
         let items = field(&root, "l").items.as_ref().unwrap();
         assert_eq!(items.offsets, [0, 2, 2, 2, 4]);
+        assert_eq!(items.parents().values().to_vec(), [0, 0, 3, 3]);
         let n = field(&items.element, "n");
         let ints = n.ints.as_ref().unwrap().as_primitive::<Int64Type>();
         assert_eq!(ints.iter().collect::<Vec<_>>(), [Some(1), Some(2), None, Some(3)]);
+    }
+
+    /// Returns the content of a column as text, with its fields in order.
+    fn shown(column: &Column) -> String {
+        let mut fields: Vec<_> = column.fields.iter().collect();
+        fields.sort_by_key(|(name, _)| (*name).clone());
+        let fields: Vec<String> =
+            fields.iter().map(|(name, field)| format!("{name}: {}", shown(field))).collect();
+        let items = column.items.as_ref();
+        let items = items.map(|items| (items.offsets.clone(), shown(&items.element)));
+        let Column { rows, kinds, range, bools, ints, floats, strings, is_partial, .. } = column;
+        format!(
+            "{rows} {kinds:?} {range:?} {bools:?} {ints:?} {floats:?} {strings:?} {is_partial} {fields:?} {items:?}"
+        )
+    }
+
+    #[test]
+    fn columns_of_texts_are_those_of_their_values() {
+        let deep = format!("{}1{}", "[".repeat(20), "]".repeat(20));
+        let wide: Vec<String> =
+            (0..COLUMNS_MAX + 9).map(|at| format!("\"f{at}\":[{at}]")).collect();
+        let wide = format!("{{{}}}", wide.join(","));
+        let objects = format!("{}1{}", "{\"a\":".repeat(20), "}".repeat(20));
+        let texts = [
+            r#"{"a":1,"b":[{"c":"x","d":null},{"c":2.5},[],7]}"#,
+            r#"{"b":{"c":true},"a":[1,[2,"\u00e9\n"],{}]}"#,
+            "{}",
+            r#"{"a":18446744073709551615,"b":-9223372036854775808,"z":1e300}"#,
+            "[1,2]",
+            "null",
+            r#""text""#,
+            &deep,
+            &objects,
+            &wide,
+            r#"{"a":false,"f1008":1,"b":[]}"#,
+        ];
+        for from in 0..texts.len() {
+            let of_texts = shred_texts(texts[from..].iter().copied()).unwrap();
+            assert_eq!(shown(&of_texts), shown(&shred(&documents(&texts[from..]))), "from {from}");
+        }
+    }
+
+    #[test]
+    fn texts_that_need_values_are_refused() {
+        let too_deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        for text in [r#"{"a":1,"a":2}"#, r#"{"b":{"a":1,"a":2}}"#, "{", "", "1 2", &too_deep] {
+            assert!(shred_texts([text].into_iter()).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -8,9 +8,8 @@
 //! *Invariant:* each document has exactly one row that is not deleted, and `places` contains its place. A snapshot never changes:
 //! bitmaps are copied on write.
 
-use crate::column::{Column, shred};
-use datafusion::arrow::array::BooleanBufferBuilder;
-use datafusion::arrow::buffer::BooleanBuffer;
+use crate::column::{Column, shred, shred_texts};
+use datafusion::arrow::array::UInt32Array;
 use nacre_sql::{Name, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -48,9 +47,12 @@ pub struct Segment {
 
 impl Segment {
     fn of(rows: Vec<Row>) -> Segment {
-        let documents: Vec<Value> =
-            rows.iter().map(|row| Value::parse(row.text.as_bytes()).unwrap_or_default()).collect();
-        Segment { root: shred(&documents), rows }
+        let root = shred_texts(rows.iter().map(|row| &*row.text)).unwrap_or_else(|_| {
+            // A document has a name twice, or is no JSON.
+            let values = rows.iter().map(|row| Value::parse(row.text.as_bytes()));
+            shred(&values.map(Result::unwrap_or_default).collect::<Vec<Value>>())
+        });
+        Segment { rows, root }
     }
 }
 
@@ -82,15 +84,14 @@ impl View {
         self.segment.rows.len() - self.deleted_count
     }
 
-    /// Returns the bitmap of existing rows; `None` if all exist.
-    pub fn live(&self) -> Option<BooleanBuffer> {
+    /// Returns the numbers of existing rows as an array; `None` if all exist.
+    pub fn live_places(&self) -> Option<UInt32Array> {
         if self.deleted_count == 0 {
             return None;
         }
-        let count = self.segment.rows.len();
-        let mut bits = BooleanBufferBuilder::new(count);
-        (0..count).for_each(|row| bits.append(!self.is_deleted(row)));
-        Some(bits.finish())
+        let mut places = Vec::with_capacity(self.live_count());
+        places.extend(self.live_rows().map(|row| row as u32));
+        Some(places.into())
     }
 
     /// Returns the numbers of existing rows.

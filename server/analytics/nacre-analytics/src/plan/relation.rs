@@ -13,7 +13,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Float64Builder, RecordBatch, RecordBatchOptions, StringViewBuilder,
     UInt32Array, UInt64Array, new_null_array,
 };
-use datafusion::arrow::compute::{filter, take};
+use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use nacre_sql::{Name, Value};
@@ -261,19 +261,14 @@ impl Relation {
 /// Rows of one segment: the index of each level's value.
 struct Rows {
     count: usize,
-    /// For each level, the indexes of its values; `None` for all of level 0, in order.
+    /// For each level, the indexes of its values; `None` for all of them, in order.
     places: Vec<Option<UInt32Array>>,
 }
 
 impl Rows {
     fn of(view: &View, levels: &[Level]) -> Rows {
         let all = view.segment.rows.len();
-        let documents = view.live().map(|live| {
-            let places: UInt32Array = (0..all as u32).collect::<Vec<_>>().into();
-            let live = datafusion::arrow::array::BooleanArray::new(live, None);
-            let kept = filter(&places, &live).expect("both have the same length");
-            kept.as_primitive().clone()
-        });
+        let documents = view.live_places();
         let count = documents.as_ref().map_or(all, Array::len);
         let mut rows = Rows { count, places: vec![documents] };
         for (above, level) in levels.iter().enumerate() {
@@ -289,6 +284,12 @@ impl Rows {
             Found::Column(array) => array.items.as_ref(),
             _ => None,
         };
+        if let (Some(items), [None]) = (items, &self.places[..]) {
+            // All documents with all their elements: only the values of the documents are repeated.
+            self.places = vec![Some(items.parents().clone()), None];
+            self.count = items.element.rows;
+            return;
+        }
         let (mut repeated, mut elements) = (Vec::new(), Vec::new());
         for row in 0..self.count {
             let place = self.place(level.parent, row);
