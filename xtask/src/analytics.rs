@@ -10,7 +10,9 @@ use nacre_conformance::run::{Target, run_analytics, table};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use xtask_setup::command::{cargo, output, run, workspace};
+use xtask_bench::ON_FIRST;
+use xtask_bench::postgres::{self, Postgres};
+use xtask_setup::command::{cargo, output, run, workspace, wrapped};
 use xtask_setup::node::{self, Node, PASSWORD, USER};
 use xtask_setup::sdks::NODE_VERSION;
 use xtask_setup::tools;
@@ -21,9 +23,11 @@ const BUCKET: &str = "shells";
 const SERVICES: &str = "kv,n1ql,index,cbas";
 const PYTHON_SDK: &str = "couchbase==4.6.3";
 const DUCKDB: &str = "duckdb==2.0.1";
+const PSYCOPG: &str = "psycopg[binary]==3.3.3";
 /// The first port of the node, and the offset of the analytics port from it.
 const PORT_BASE: u16 = 9700;
 const PORT_OFFSET: u16 = 4;
+const PORT_POSTGRES: u16 = PORT_BASE + 53;
 /// Time limit for a killed process to answer again, with all documents.
 const AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// The divisor of a warehouse's documents in the short form.
@@ -41,6 +45,9 @@ pub struct Analytics {
     /// Run only these steps
     #[arg(long, value_delimiter = ',')]
     only: Vec<Step>,
+    /// Warehouses that the step `speed` measures
+    #[arg(long, default_value_t = 1)]
+    warehouses: u32,
     /// Build profile
     #[arg(long, default_value = "dev")]
     profile: String,
@@ -62,6 +69,8 @@ enum Step {
     Kill,
     /// The tests of the Go SDK
     Go,
+    /// The time of the queries of CH2, next to DuckDB and PostgreSQL; runs only if you name it, with `--profile release`
+    Speed,
 }
 
 /// Steps that need a separate node.
@@ -78,7 +87,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
         return Ok(());
     }
     let is_wanted = |step: Step| match options.only.is_empty() {
-        true => step != Step::Go || !options.short,
+        true => step != Step::Speed && (step != Step::Go || !options.short),
         false => options.only.contains(&step),
     };
     if is_wanted(Step::Tests) {
@@ -93,6 +102,9 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
     }
     if is_wanted(Step::Go) {
         suites::analytics(&node::build(&options.profile)?, &wrapper(&program))?;
+    }
+    if is_wanted(Step::Speed) {
+        speed(options, &program)?;
     }
     Ok(())
 }
@@ -334,8 +346,9 @@ fn compare(options: &Analytics) -> Result<(), String> {
     let mut example = cargo_in_analytics("run");
     example
         .args(["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2", "--"])
+        .arg("answers")
         .arg(&folder)
-        .args(["1", if options.short { DIVISOR_SHORT } else { "1" }]);
+        .args(["1", divisor(options)]);
     let ran = run(&mut example, "run the queries of CH2").and_then(|()| {
         let script = workspace().join("server/analytics/nacre-ch2/compare.py");
         let folders = ["loaded", "changed"].map(|name| folder.join(name));
@@ -346,4 +359,46 @@ fn compare(options: &Analytics) -> Result<(), String> {
     });
     let _ = std::fs::remove_dir_all(&folder);
     ran
+}
+
+/// Returns the number by which the documents of a warehouse are divided.
+fn divisor(options: &Analytics) -> &'static str {
+    if options.short { DIVISOR_SHORT } else { "1" }
+}
+
+/// Measures the queries of CH2 in analytics, DuckDB and PostgreSQL in turn, all on the first processor. `program` is the built program of
+/// analytics.
+fn speed(options: &Analytics, program: &Path) -> Result<(), String> {
+    if options.profile == "dev" {
+        return Err("an unoptimised build is not measured: add --profile release".to_owned());
+    }
+    let python = tools::python("python-duckdb-psycopg", &[DUCKDB, PSYCOPG])?;
+    let example = ["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2"];
+    run(cargo_in_analytics("build").args(example), "build the queries of CH2")?;
+    let example = program.with_file_name("examples").join("ch2");
+    let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
+    let mut write = Command::new(&example);
+    write.arg("write").arg(&folder).arg(options.warehouses.to_string()).arg(divisor(options));
+    let measured = run(&mut write, "write the documents of CH2").and_then(|()| {
+        let mut script = wrapped(&python, &ON_FIRST);
+        script
+            .arg(workspace().join("server/analytics/nacre-ch2/speed.py"))
+            .arg(&example)
+            .arg(&folder)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        let server = Postgres::start(PORT_POSTGRES);
+        match &server {
+            Ok(server) => {
+                println!("{}", server.version());
+                let user = postgres::USER;
+                script.arg(format!(
+                    "host=127.0.0.1 port={PORT_POSTGRES} user={user} dbname=postgres"
+                ));
+            }
+            Err(reason) => println!("{reason}"),
+        }
+        run(&mut script, "measure the queries of CH2 (taskset is needed)")
+    });
+    let _ = std::fs::remove_dir_all(&folder);
+    measured
 }

@@ -14,21 +14,39 @@ import time
 
 import duckdb
 
+#: The columns of an order line.
+LINE = {"ol_number": "BIGINT", "ol_i_id": "BIGINT", "ol_supply_w_id": "BIGINT", "ol_delivery_d": "VARCHAR", "ol_quantity": "BIGINT",
+        "ol_amount": "DOUBLE", "ol_dist_info": "VARCHAR"}
+#: The columns of all tables.
 COLUMNS = {
-    "region": {"r_regionkey": "BIGINT", "r_name": "VARCHAR"},
-    "nation": {"n_nationkey": "BIGINT", "n_name": "VARCHAR", "n_regionkey": "BIGINT"},
+    "region": {"r_regionkey": "BIGINT", "r_name": "VARCHAR", "r_comment": "VARCHAR"},
+    "nation": {"n_nationkey": "BIGINT", "n_name": "VARCHAR", "n_regionkey": "BIGINT", "n_comment": "VARCHAR"},
     "supplier": {"su_suppkey": "BIGINT", "su_name": "VARCHAR", "su_address": "VARCHAR", "su_nationkey": "BIGINT",
                  "su_phone": "VARCHAR", "su_acctbal": "DOUBLE", "su_comment": "VARCHAR"},
-    "item": {"i_id": "BIGINT", "i_name": "VARCHAR", "i_price": "DOUBLE", "i_data": "VARCHAR"},
-    "stock": {"s_i_id": "BIGINT", "s_w_id": "BIGINT", "s_quantity": "BIGINT", "s_order_cnt": "BIGINT"},
-    "customer": {"c_id": "BIGINT", "c_d_id": "BIGINT", "c_w_id": "BIGINT", "c_last": "VARCHAR", "c_city": "VARCHAR",
-                 "c_state": "VARCHAR", "c_phone": "VARCHAR", "c_balance": "DOUBLE"},
+    "item": {"i_id": "BIGINT", "i_im_id": "BIGINT", "i_name": "VARCHAR", "i_price": "DOUBLE", "i_data": "VARCHAR"},
+    "warehouse": {"w_id": "BIGINT", "w_name": "VARCHAR", "w_street_1": "VARCHAR", "w_street_2": "VARCHAR", "w_city": "VARCHAR",
+                  "w_state": "VARCHAR", "w_zip": "VARCHAR", "w_tax": "DOUBLE", "w_ytd": "DOUBLE"},
+    "district": {"d_id": "BIGINT", "d_w_id": "BIGINT", "d_name": "VARCHAR", "d_street_1": "VARCHAR", "d_street_2": "VARCHAR",
+                 "d_city": "VARCHAR", "d_state": "VARCHAR", "d_zip": "VARCHAR", "d_tax": "DOUBLE", "d_ytd": "DOUBLE",
+                 "d_next_o_id": "BIGINT"},
+    "stock": {"s_i_id": "BIGINT", "s_w_id": "BIGINT", "s_quantity": "BIGINT",
+              **{f"s_dist_{district:02}": "VARCHAR" for district in range(1, 11)},
+              "s_ytd": "BIGINT", "s_order_cnt": "BIGINT", "s_remote_cnt": "BIGINT", "s_data": "VARCHAR"},
+    "customer": {"c_id": "BIGINT", "c_d_id": "BIGINT", "c_w_id": "BIGINT", "c_first": "VARCHAR", "c_middle": "VARCHAR",
+                 "c_last": "VARCHAR", "c_street_1": "VARCHAR", "c_street_2": "VARCHAR", "c_city": "VARCHAR", "c_state": "VARCHAR",
+                 "c_zip": "VARCHAR", "c_phone": "VARCHAR", "c_since": "VARCHAR", "c_credit": "VARCHAR", "c_credit_lim": "BIGINT",
+                 "c_discount": "DOUBLE", "c_balance": "DOUBLE", "c_ytd_payment": "DOUBLE", "c_payment_cnt": "BIGINT",
+                 "c_delivery_cnt": "BIGINT", "c_data": "VARCHAR"},
+    "history": {"h_c_id": "BIGINT", "h_c_d_id": "BIGINT", "h_c_w_id": "BIGINT", "h_d_id": "BIGINT", "h_w_id": "BIGINT",
+                "h_date": "VARCHAR", "h_amount": "DOUBLE", "h_data": "VARCHAR"},
     "neworder": {"no_o_id": "BIGINT", "no_d_id": "BIGINT", "no_w_id": "BIGINT"},
     "orders": {"o_id": "BIGINT", "o_d_id": "BIGINT", "o_w_id": "BIGINT", "o_c_id": "BIGINT", "o_entry_d": "VARCHAR",
-               "o_carrier_id": "BIGINT", "o_ol_cnt": "BIGINT",
-               "o_orderline": "STRUCT(ol_number BIGINT, ol_i_id BIGINT, ol_supply_w_id BIGINT, ol_delivery_d VARCHAR, "
-                              "ol_quantity BIGINT, ol_amount DOUBLE)[]"},
+               "o_carrier_id": "BIGINT", "o_ol_cnt": "BIGINT", "o_all_local": "BIGINT",
+               "o_orderline": "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in LINE.items()) + ")[]"},
 }
+#: Order lines as rows, with the fields of their order.
+LINES = ("CREATE VIEW lines AS SELECT o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_carrier_id, o_ol_cnt, "
+         "UNNEST(o_orderline, recursive := true) FROM orders")
 TOLERANCE = 1e-9
 #: The ORDER BY columns of each query.
 ORDER = {
@@ -39,6 +57,12 @@ ORDER = {
 }
 #: The LIMIT of each query.
 LIMITS = {2: 100, 10: 20, 18: 100, 21: 100}
+
+
+def source(path, columns):
+    """Returns the documents of a file as a table of DuckDB."""
+    spec = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
+    return f"read_json('{path}.jsonl', format='newline_delimited', columns={{{spec}}})"
 
 
 def canonical(value):
@@ -90,11 +114,8 @@ def compare(folder):
     queries = pathlib.Path(__file__).parent / "queries"
     database = duckdb.connect()
     for table, columns in COLUMNS.items():
-        spec = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
-        database.execute(f"CREATE TABLE {table} AS SELECT * FROM read_json('{folder / table}.jsonl', "
-                         f"format='newline_delimited', columns={{{spec}}})")
-    database.execute("CREATE VIEW lines AS SELECT o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_carrier_id, o_ol_cnt, "
-                     "UNNEST(o_orderline, recursive := true) FROM orders")
+        database.execute(f"CREATE TABLE {table} AS SELECT * FROM {source(folder / table, columns)}")
+    database.execute(LINES)
     equal = 0
     for number in range(1, 23):
         began = time.monotonic()

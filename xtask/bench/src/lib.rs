@@ -23,7 +23,7 @@ mod kv;
 mod load;
 mod patterns;
 mod peers;
-mod postgres;
+pub mod postgres;
 mod query;
 mod rebalance;
 mod replication;
@@ -445,7 +445,7 @@ const PORT_BASE: u16 = 24_200;
 /// Runs the following command with one key-value thread.
 const NODE: [&str; 2] = ["env", "NACRE_KV_THREADS=1"];
 /// Runs the following command on the first processor.
-const ON_FIRST: [&str; 3] = ["taskset", "-c", "0"];
+pub const ON_FIRST: [&str; 3] = ["taskset", "-c", "0"];
 /// Runs the following command on the second processor.
 const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
 
