@@ -229,6 +229,11 @@ impl Changes {
         }
     }
 
+    /// Returns true if a task reads history from disk, so that changes may follow although [`Changes::try_next`] has returned `None`.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.consumer.producer.holds_scans() && !self.consumer.has_scanned()
+    }
+
     /// Returns the next change and waits for it up to `timeout`; `None` when none came.
     ///
     /// # Errors

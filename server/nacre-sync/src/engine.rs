@@ -110,6 +110,8 @@ pub struct Engine {
     pub(crate) saved: Saved,
     /// True if positions have changed since they were last stored.
     is_dirty: bool,
+    /// True if changes of the device may not have been examined, because its history is still being read from disk.
+    is_reading: bool,
     /// The kinds of comparisons that this session has reported: the vBuckets of a node mostly need them at the same time.
     pub(crate) resync_notices: BTreeSet<bool>,
     save_at_ns: u64,
@@ -145,6 +147,7 @@ impl Engine {
             issued: saved.issued,
             saved: saved.clone(),
             is_dirty: false,
+            is_reading: false,
             resync_notices: BTreeSet::new(),
             save_at_ns: 0,
             notices: VecDeque::new(),
@@ -333,7 +336,10 @@ impl Engine {
             return Ok(());
         }
         while self.pushes.len() + self.held.len() < PUSHES_MAX {
-            let Some(key) = replica.next_change()? else { break };
+            let Some(key) = replica.next_change()? else {
+                self.is_reading = replica.is_reading();
+                break;
+            };
             self.is_dirty = true;
             self.examine(key, replica, now)?;
         }
@@ -453,6 +459,7 @@ impl Engine {
             && self.remaining() == 0
             && self.is_quiet()
             && !self.is_dirty
+            //             && !self.is_reading            && !self.is_reading !self.is_reading
     }
 
     pub(crate) fn remaining(&self) -> u64 {

@@ -149,6 +149,12 @@ pub trait Replica {
     /// The history cannot be read.
     fn next_change(&mut self) -> Result<Option<(usize, Vec<u8>)>, Fault>;
 
+    /// Returns true if the history is still being read from disk, so that the last `None` of [`Replica::next_change`] does not mean
+    /// its end.
+    fn is_reading(&self) -> bool {
+        false
+    }
+
     /// Returns to the start of the device's history: [`Replica::next_change`] returns each document again.
     ///
     /// # Errors

@@ -188,6 +188,10 @@ impl Replica for DbReplica {
         Ok(None)
     }
 
+    fn is_reading(&self) -> bool {
+        self.changes.is_reading()
+    }
+
     fn rewind(&mut self) -> Result<(), Fault> {
         self.changes = self.db.changes(Since::Start)?;
         if let Some(wake) = self.wake.clone() {

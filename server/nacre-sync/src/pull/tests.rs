@@ -1,7 +1,7 @@
 //! Tests of passes over a vBucket of a hub that has lost versions.
 
 use super::*;
-use crate::{Branch, Engine, Hello, Saved, Settings};
+use crate::{Branch, Engine, Hello, Saved, Settings, State};
 use nacre_types::Seqno;
 
 const LINE: LineId = LineId(0);
@@ -16,6 +16,8 @@ struct Fake {
     document: Document,
     parked: Vec<Parked>,
     rows: Vec<(String, String)>,
+    /// True while the device reads its history from disk.
+    is_reading: bool,
 }
 
 impl Fake {
@@ -26,13 +28,14 @@ impl Fake {
         let (section, _) = lost.split().expect("it has attributes");
         let meta = Meta { seqno: Seqno(8), cas: Cas(60), rev: 2, ..lost.meta };
         let document = Document::new(meta, KEY, &[section, b"edit"].concat());
-        Fake { document, parked: Vec::new(), rows: Vec::new() }
+        Fake { document, parked: Vec::new(), rows: Vec::new(), is_reading: false }
     }
 
     /// Returns a device on which the application has created the document.
     fn created(cas: u64) -> Fake {
         let meta = Meta { seqno: Seqno(8), cas: Cas(cas), rev: 1, ..Meta::default() };
-        Fake { document: Document::new(meta, KEY, b"new"), parked: Vec::new(), rows: Vec::new() }
+        let document = Document::new(meta, KEY, b"new");
+        Fake { document, parked: Vec::new(), rows: Vec::new(), is_reading: false }
     }
 }
 
@@ -61,6 +64,10 @@ impl Replica for Fake {
 
     fn next_change(&mut self) -> Result<Option<(usize, Vec<u8>)>, Fault> {
         Ok(None)
+    }
+
+    fn is_reading(&self) -> bool {
+        self.is_reading
     }
 
     fn rewind(&mut self) -> Result<(), Fault> {
@@ -256,4 +263,18 @@ fn a_branch_is_left_where_the_next_one_begins() {
     let branches = [(3, 50), (2, 20), (1, 0)];
     let left: Vec<_> = [3, 2, 1, 9, 0].map(|branch| left_at(&branches, branch)).into();
     assert_eq!(left, [None, Some(50), Some(20), Some(0), Some(0)]);
+}
+
+/// A device that had written before its last end was in step before it had read its own history from disk.
+#[test]
+fn a_device_is_not_in_step_while_it_reads_its_history() {
+    let (mut engine, mut fake) = (in_pass(0), Fake::created(5));
+    let vbucket = &mut engine.vbuckets[0];
+    (vbucket.sweeps, vbucket.sweep) = (false, None);
+    fake.is_reading = true;
+    engine.advance(&mut fake, now()).unwrap();
+    assert!(engine.status.state == State::Live && !engine.is_in_step());
+    fake.is_reading = false;
+    engine.advance(&mut fake, now()).unwrap();
+    assert!(engine.is_in_step());
 }
