@@ -459,7 +459,7 @@ impl Engine {
             && self.remaining() == 0
             && self.is_quiet()
             && !self.is_dirty
-            //             && !self.is_reading            && !self.is_reading !self.is_reading
+            && !self.is_reading
     }
 
     pub(crate) fn remaining(&self) -> u64 {
