@@ -88,7 +88,7 @@ struct Config {
     is_new: bool,
 }
 
-/// What the partitions know after the first round.
+/// Results of the first round, merged over the partitions.
 #[derive(Default, Serialize, Deserialize)]
 struct Known {
     near: Nearest,

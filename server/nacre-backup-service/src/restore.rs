@@ -171,7 +171,11 @@ impl Restore {
         let documents = match &*self.replace_ttl {
             "" | "none" if self.replace_ttl_with.is_empty() => return Ok(Vec::new()),
             kind @ ("all" | "expired") => kind,
-            _ => return Err(Failure::bad_request("replace_ttl is none, all or expired")),
+            _ => {
+                return Err(Failure::bad_request(
+                    "invalid replace_ttl: expected none, all or expired",
+                ));
+            }
         };
         let expiry = match &*self.replace_ttl_with {
             "0" => "none".to_owned(),
@@ -247,8 +251,8 @@ mod tests {
         for (words, text) in [
             ("auto_remove_collections is not supported", r#"{"auto_remove_collections":true}"#),
             ("replace_ttl_with is a time", r#"{"replace_ttl":"expired"}"#),
-            ("replace_ttl is none", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
-            ("replace_ttl is none", r#"{"replace_ttl_with":"0"}"#),
+            ("invalid replace_ttl", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
+            ("invalid replace_ttl", r#"{"replace_ttl_with":"0"}"#),
             ("names of backups", r#"{"end":"--force"}"#),
             ("names of backups", r#"{"start":"2026-11-01"}"#),
             ("unknown field", r#"{"force":true}"#),

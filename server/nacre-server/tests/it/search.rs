@@ -533,7 +533,7 @@ fn each_node_answers_for_all_nodes_while_copies_move_and_nodes_end() {
     check(&nodes[2..]);
 }
 
-/// What a client has written so far.
+/// Acknowledged writes of a client.
 #[derive(Default)]
 struct Written {
     /// The newest seqno of each vBucket.
