@@ -297,17 +297,7 @@ mod tests {
 
     fn plan(settings: &[(&str, Value)]) -> Plan {
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let replication = Replication {
-            id: "c/a/b".to_owned(),
-            uid: "u".to_owned(),
-            source: "a".to_owned(),
-            source_uuid: "s".to_owned(),
-            cluster: "c".to_owned(),
-            target: "b".to_owned(),
-            target_uuid: "t".to_owned(),
-            restream: 0,
-            settings: settings.collect(),
-        };
+        let replication = Replication { settings: settings.collect(), ..Replication::sample() };
         Plan {
             expression: expression_of(&replication.chosen()),
             replication,

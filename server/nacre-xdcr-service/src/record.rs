@@ -121,6 +121,22 @@ pub(crate) struct Replication {
 }
 
 impl Replication {
+    /// Returns a replication for tests, with the default settings.
+    #[cfg(test)]
+    pub fn sample() -> Replication {
+        Replication {
+            id: Replication::id_of("c", "a", "b"),
+            uid: "u".to_owned(),
+            source: "a".to_owned(),
+            source_uuid: "s".to_owned(),
+            cluster: "c".to_owned(),
+            target: "b".to_owned(),
+            target_uuid: "t".to_owned(),
+            restream: 0,
+            settings: Values::new(),
+        }
+    }
+
     /// Returns the ID of a replication.
     pub fn id_of(cluster: &str, source: &str, target: &str) -> String {
         format!("{cluster}/{source}/{target}")

@@ -394,27 +394,14 @@ pub(super) fn list(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
 mod tests {
     use super::*;
 
-    fn replication() -> Replication {
-        Replication {
-            id: "c/a/b".to_owned(),
-            uid: "u".to_owned(),
-            source: "a".to_owned(),
-            source_uuid: "s".to_owned(),
-            cluster: "c".to_owned(),
-            target: "b".to_owned(),
-            target_uuid: "t".to_owned(),
-            restream: 0,
-            settings: Values::new(),
-        }
-    }
-
     fn values(fields: &[(&str, Value)]) -> Values {
         fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
     }
 
     #[test]
     fn a_repeated_request_is_sent_from_the_beginning() {
-        let known = changed(&replication(), &values(&[("filterDeletion", json!(true))])).unwrap();
+        let known =
+            changed(&Replication::sample(), &values(&[("filterDeletion", json!(true))])).unwrap();
         assert_eq!(known.restream, 0);
         let later = changed(&known, &values(&[("filterDeletion", json!(false))])).unwrap();
         assert_eq!(later.restream, 1);
@@ -425,7 +412,7 @@ mod tests {
         assert_eq!(paused.restream, 1);
         let alone = changed(&later, &values(&[("filterExpression", json!(""))])).unwrap_err();
         assert_eq!(alone.0, "filterSkipRestream");
-        let own = changed(&replication(), &values(&[(OWN_ONLY, json!(true))])).unwrap();
+        let own = changed(&Replication::sample(), &values(&[(OWN_ONLY, json!(true))])).unwrap();
         assert_eq!(own.restream, 0);
         assert_eq!(changed(&own, &values(&[(OWN_ONLY, json!(false))])).unwrap().restream, 1);
     }
@@ -447,7 +434,7 @@ mod tests {
         }
         let skips = ("filterSkipRestream", json!(true));
         let known = values(&[drops, about_keys, skips.clone()]);
-        let known = changed(&replication(), &known).unwrap();
+        let known = changed(&Replication::sample(), &known).unwrap();
         let selected = changed(&known, &values(std::slice::from_ref(&selects))).unwrap();
         assert_eq!(selected.restream, known.restream + 1, "earlier deletions are sent");
         let selected = changed(&known, &values(&[selects, skips])).unwrap();
@@ -472,7 +459,7 @@ mod tests {
     #[test]
     fn a_refused_setting_of_an_earlier_version_prevents_no_change() {
         let mirrors = values(&[("collectionsMirroringMode", json!(true))]);
-        let known = Replication { settings: mirrors.clone(), ..replication() };
+        let known = Replication { settings: mirrors.clone(), ..Replication::sample() };
         let pause = values(&[("pauseRequested", json!(true))]);
         assert_eq!(changed(&known, &pause).unwrap().settings, pause);
         assert_eq!(changed(&known, &mirrors).unwrap_err().0, "collectionsMirroringMode");
