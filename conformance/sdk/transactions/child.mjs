@@ -29,9 +29,12 @@ if (process.env.KILL_AT) {
     if (!isReady || operation.reads) return real.call(this, operation, ...rest)
     const ends = ++count === Number(process.env.KILL_AT)
     if (ends && process.env.KILL_WHEN === 'before') end()
-    const answer = await real.call(this, operation, ...rest)
-    if (ends) end()
-    return answer
+    try {
+      return await real.call(this, operation, ...rest)
+    } finally {
+      // Also after a write that the node refused.
+      if (ends) end()
+    }
   }
 }
 

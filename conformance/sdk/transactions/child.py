@@ -30,10 +30,12 @@ def install_kill() -> None:
         ends = count == kill_at and not operation.reads
         if ends and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = await real(client, operation, timeout)
-        if ends:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
+        try:
+            return await real(client, operation, timeout)
+        finally:
+            # Also after a write that the node refused.
+            if ends:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     KvClient.execute = counted
 
