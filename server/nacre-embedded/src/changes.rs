@@ -230,6 +230,7 @@ impl Changes {
     }
 
     /// Returns true if a task reads history from disk, so that changes may follow although [`Changes::try_next`] has returned `None`.
+    #[cfg(feature = "sync")]
     pub(crate) fn is_reading(&self) -> bool {
         self.consumer.producer.holds_scans() && !self.consumer.has_scanned()
     }
