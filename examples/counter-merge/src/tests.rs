@@ -1,32 +1,17 @@
 //! The laws, over versions whose clusters collide, and examples of the rules.
 
 use super::*;
+use nacre_plugin::testing::{kept, merged, version};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// Names of clusters.
 const CLUSTERS: [&str; 3] = ["oslo", "rome", "bern"];
 
-fn version(body: &str, cas: u64) -> Version {
-    Version { body: body.into(), cas, datatype: 1, ..Version::default() }
-}
-
-/// Returns the body that is kept on the side with `local`.
-fn kept(local: &Version, remote: &Version) -> Vec<u8> {
-    match CounterMerge.resolve(b"k", local, remote).unwrap() {
-        Verdict::KeepLocal => local.body.clone(),
-        Verdict::KeepRemote => remote.body.clone(),
-        Verdict::Merged(body) => body,
-    }
-}
-
-fn merged(one: &str, other: &str) -> String {
-    String::from_utf8(kept(&version(one, 10), &version(other, 20))).unwrap()
-}
-
 #[test]
 fn of_each_cluster_the_greater_number_is_kept() {
     let merge = merged(
+        &mut CounterMerge,
         r#"{"plus": {"oslo": 5, "rome": 1}, "minus": {"oslo": 1}}"#,
         r#"{"plus": {"rome": 2, "bern": 3}}"#,
     );
@@ -36,6 +21,7 @@ fn of_each_cluster_the_greater_number_is_kept() {
 #[test]
 fn other_members_are_those_of_the_newer_version() {
     let merge = merged(
+        &mut CounterMerge,
         r#"{"plus": {"oslo": 5}, "title": "old", "gone": 1}"#,
         r#"{"plus": {"oslo": 4}, "title": "new", "price": 1.10}"#,
     );
@@ -45,9 +31,9 @@ fn other_members_are_those_of_the_newer_version() {
 #[test]
 fn a_version_that_counts_everything_stays_as_it_is() {
     let (less, more) = (r#"{"plus": {"oslo": 5}}"#, r#"{ "plus": {"oslo": 6} }"#);
-    assert_eq!(merged(less, more), more);
-    assert_eq!(merged("{}", less), less);
-    assert_eq!(merged(less, "{}"), r#"{"plus":{"oslo":5}}"#);
+    assert_eq!(merged(&mut CounterMerge, less, more), more);
+    assert_eq!(merged(&mut CounterMerge, "{}", less), less);
+    assert_eq!(merged(&mut CounterMerge, less, "{}"), r#"{"plus":{"oslo":5}}"#);
 }
 
 #[test]
@@ -56,8 +42,8 @@ fn a_newer_version_that_is_no_object_replaces_the_counter() {
     let tombstone = |cas| Version { deleted: true, cas, ..Version::default() };
     let resolve =
         |local: &Version, remote: &Version| CounterMerge.resolve(b"k", local, remote).unwrap();
-    assert_eq!(resolve(&counter, &tombstone(11)), Verdict::KeepRemote);
-    assert_eq!(resolve(&counter, &tombstone(9)), Verdict::KeepLocal);
+    assert_eq!(resolve(&counter, &tombstone(11_000_000)), Verdict::KeepRemote);
+    assert_eq!(resolve(&counter, &tombstone(9_000_000)), Verdict::KeepLocal);
     assert_eq!(resolve(&version("7", 11), &counter), Verdict::KeepLocal);
     assert_eq!(resolve(&version("7", 9), &counter), Verdict::KeepRemote);
 }
@@ -70,7 +56,10 @@ fn numbers_that_cannot_be_merged_are_refused_with_a_reason() {
             Err(Fault::Reject(reason)) => reason,
             other => panic!("{body} came to {other:?}"),
         };
-        assert!(reason.starts_with("the version 2: plus and minus have a number"), "{reason}");
+        assert!(
+            reason.starts_with("the version 2000000: plus and minus have a number"),
+            "{reason}"
+        );
     }
 }
 
@@ -101,7 +90,7 @@ fn take(step: Step, versions: &mut [Version; 3], now: u64) {
             versions[at] = version(&body.to_string(), now);
         }
         Step::Receive { at, from } => {
-            let body = kept(&versions[at], &versions[from]);
+            let body = kept(&mut CounterMerge, &versions[at], &versions[from]);
             versions[at] = Version { body, ..version("", now) };
         }
     }
@@ -147,14 +136,14 @@ proptest! {
 
     #[test]
     fn both_sides_come_to_the_same(one in any_version(), other in any_version()) {
-        prop_assert_eq!(kept(&one, &other), kept(&other, &one));
+        prop_assert_eq!(kept(&mut CounterMerge, &one, &other), kept(&mut CounterMerge, &other, &one));
     }
 
     #[test]
     fn a_merge_stays_as_it_is_when_its_parts_come_again(
         one in any_version(), other in any_version()
     ) {
-        let merge = Version { body: kept(&one, &other), ..version("", 99) };
+        let merge = Version { body: kept(&mut CounterMerge, &one, &other), ..version("", 99) };
         for part in [&one, &other, &merge] {
             prop_assert_eq!(CounterMerge.resolve(b"k", &merge, part), Ok(Verdict::KeepLocal));
         }
@@ -163,7 +152,7 @@ proptest! {
     #[test]
     fn counters_may_meet_in_any_order(a in any_version(), b in any_version(), c in any_version()) {
         let join = |one: &Version, other: &Version| {
-            Version { body: kept(one, other), ..version("", 99) }
+            Version { body: kept(&mut CounterMerge, one, other), ..version("", 99) }
         };
         let (left, right) = (join(&join(&a, &b), &c), join(&a, &join(&b, &c)));
         prop_assert_eq!(Counter::read(&left).unwrap(), Counter::read(&right).unwrap());

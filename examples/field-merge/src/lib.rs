@@ -9,11 +9,15 @@
 //!
 //! Times are milliseconds since the Unix epoch. A value without a time has the time of its version. A merged object
 //! contains the times of all values, so that it can be merged again, in any order, with the same result.
+//!
+//! If the bucket keeps the common ancestor of both versions, the merge is a three-way merge: a member without a time that
+//! equals that of the ancestor was not written since, and a member of the ancestor that a version lacks was removed with that
+//! version.
 
 mod member;
 
 use member::Members;
-use nacre_plugin::{Fault, Resolver, Verdict, Version};
+use nacre_plugin::{Conflict, Fault, Resolver, Verdict, Version};
 
 /// Merges objects; of anything else (tombstones, raw bytes, arrays) keeps the newer version.
 pub struct FieldMerge;
@@ -28,11 +32,25 @@ impl Resolver for FieldMerge {
         Ok(FieldMerge)
     }
 
-    fn resolve(&mut self, _: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Fault> {
+    fn resolve(&mut self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Fault> {
+        let conflict = Conflict::between(local, remote);
+        self.resolve_conflict(&Conflict { key: key.to_vec(), ..conflict })
+    }
+
+    fn resolve_conflict(&mut self, conflict: &Conflict) -> Result<Verdict, Fault> {
+        let (local, remote) = (&conflict.local, &conflict.remote);
         if !local.is_object() || !remote.is_object() {
             return Ok(Verdict::newer(local, remote));
         }
-        let merged = read(local)?.join(read(remote)?).write();
+        let (mut one, mut other) = (read(local)?, read(remote)?);
+        let base = conflict.base.as_ref().filter(|base| base.is_object());
+        // An ancestor that cannot be read decides nothing: clients wrote both versions after it.
+        if let Some(base) = base.and_then(|base| read(base).ok()) {
+            one.compare(&base, written_ms(local));
+            other.compare(&base, written_ms(remote));
+            one.drop_removed(&mut other, &base);
+        }
+        let merged = one.join(other).write();
         Ok(match (merged == local.body, merged == remote.body) {
             (true, true) => Verdict::newer(local, remote),
             (true, false) => Verdict::KeepLocal,
@@ -44,9 +62,13 @@ impl Resolver for FieldMerge {
 
 nacre_plugin::export_resolver!(FieldMerge);
 
+/// Returns the time of a version in milliseconds. A CAS is a time in nanoseconds.
+fn written_ms(version: &Version) -> u64 {
+    version.cas / 1_000_000
+}
+
 fn read(version: &Version) -> Result<Members, Fault> {
-    // A CAS is a time in nanoseconds.
-    Members::read(&version.body, version.cas / 1_000_000)
+    Members::read(&version.body, written_ms(version))
         .map_err(|error| Fault::Reject(format!("the version {}: {error}", version.cas)))
 }
 

@@ -68,7 +68,11 @@ impl Member {
 
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members(BTreeMap<String, Member>);
+pub struct Members {
+    all: BTreeMap<String, Member>,
+    /// Values that have the time of their version, because they have none of their own.
+    untimed: BTreeSet<String>,
+}
 
 impl Members {
     /// Parses an object; values without a time have the time `written_ms`.
@@ -86,23 +90,68 @@ impl Members {
         let removed = |(name, at_ms): (&String, &u64)| {
             (name.clone(), Member::Value { at_ms: *at_ms, text: None })
         };
-        let mut members: BTreeMap<String, Member> = times.iter().map(removed).collect();
+        let mut members =
+            Members { all: times.iter().map(removed).collect(), untimed: BTreeSet::new() };
         for (name, value) in found {
-            let at_ms = times.get(&name).copied().unwrap_or(written_ms);
-            members.insert(name, Member::read(value.get(), at_ms));
+            let time = times.get(&name).copied();
+            let member = Member::read(value.get(), time.unwrap_or(written_ms));
+            if time.is_none() && matches!(member, Member::Value { .. }) {
+                members.untimed.insert(name.clone());
+            }
+            members.all.insert(name, member);
         }
-        Ok(Members(members))
+        Ok(members)
+    }
+
+    /// Compares a version, written at `written_ms`, with its ancestor. A value without a time that equals that of `base` gets
+    /// the time that it has there. A member of `base` that is missing here was removed at `written_ms`.
+    pub fn compare(&mut self, base: &Members, written_ms: u64) {
+        for (name, before) in &base.all {
+            match (self.all.get(name), before) {
+                (None, Member::Value { text: None, .. }) => {
+                    self.all.insert(name.clone(), before.clone());
+                }
+                (None, _) => {
+                    let removed = Member::Value { at_ms: written_ms, text: None };
+                    self.all.insert(name.clone(), removed);
+                }
+                (Some(Member::Value { text, .. }), Member::Value { text: same, .. })
+                    if text == same && self.untimed.contains(name) =>
+                {
+                    self.all.insert(name.clone(), before.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes each set and counter of `base` that one of two versions has removed and the other one has not changed. Call
+    /// this after both were [compared](Members::compare) with `base`: sets and counters have no times that could decide.
+    pub fn drop_removed(&mut self, other: &mut Members, base: &Members) {
+        let grows = |member: &Member| !matches!(member, Member::Value { .. });
+        for (name, before) in base.all.iter().filter(|(_, member)| grows(member)) {
+            if self.has_removed(name) && other.all.get(name) == Some(before) {
+                other.all.remove(name);
+            } else if other.has_removed(name) && self.all.get(name) == Some(before) {
+                self.all.remove(name);
+            }
+        }
+    }
+
+    fn has_removed(&self, name: &str) -> bool {
+        matches!(self.all.get(name), Some(Member::Value { text: None, .. }))
     }
 
     /// Merges two objects. Their order does not matter.
     pub fn join(mut self, other: Members) -> Members {
-        for (name, member) in other.0 {
-            let joined = match self.0.remove(&name) {
+        for (name, member) in other.all {
+            let joined = match self.all.remove(&name) {
                 Some(known) => known.join(member),
                 None => member,
             };
-            self.0.insert(name, joined);
+            self.all.insert(name, joined);
         }
+        self.untimed.clear();
         self
     }
 
@@ -110,7 +159,7 @@ impl Members {
     pub fn write(&self) -> Vec<u8> {
         let mut times = BTreeMap::new();
         let mut written = BTreeMap::new();
-        for (name, member) in &self.0 {
+        for (name, member) in &self.all {
             let text = match member {
                 Member::Value { at_ms, text } => {
                     times.insert(name, at_ms);

@@ -1,29 +1,13 @@
 //! Each law, over versions whose members collide, and examples of the rules.
 
 use super::*;
+use nacre_plugin::testing::{kept, merged, version};
 use proptest::prelude::*;
-
-/// Returns a version that was written at a time in milliseconds.
-fn version(body: &str, written_ms: u64) -> Version {
-    Version { body: body.into(), cas: written_ms * 1_000_000, datatype: 1, ..Version::default() }
-}
-
-/// Returns the body that is kept on the side with `local`.
-fn kept(local: &Version, remote: &Version) -> Vec<u8> {
-    match FieldMerge.resolve(b"k", local, remote).unwrap() {
-        Verdict::KeepLocal => local.body.clone(),
-        Verdict::KeepRemote => remote.body.clone(),
-        Verdict::Merged(body) => body,
-    }
-}
-
-fn merged(one: &str, other: &str) -> String {
-    String::from_utf8(kept(&version(one, 10), &version(other, 20))).unwrap()
-}
 
 #[test]
 fn of_each_value_the_one_written_last_is_kept() {
     let merge = merged(
+        &mut FieldMerge,
         r#"{"a": 1, "b": 1, "_t": {"a": 7, "b": 3}}"#,
         r#"{"a": 2, "b": 2, "_t": {"a": 5, "b": 4}}"#,
     );
@@ -32,23 +16,28 @@ fn of_each_value_the_one_written_last_is_kept() {
 
 #[test]
 fn a_value_without_a_time_was_written_with_its_version() {
-    let merge = merged(r#"{"a": 1, "b": 1, "only": 0}"#, r#"{"a": 2, "b": 2, "_t": {"b": 9}}"#);
+    let merge = merged(
+        &mut FieldMerge,
+        r#"{"a": 1, "b": 1, "only": 0}"#,
+        r#"{"a": 2, "b": 2, "_t": {"b": 9}}"#,
+    );
     assert_eq!(merge, r#"{"_t":{"a":20,"b":10,"only":10},"a":2,"b":1,"only":0}"#);
 }
 
 #[test]
 fn a_time_without_a_value_removes_what_is_older() {
     assert_eq!(
-        merged(r#"{"_t": {"a": 15}}"#, r#"{"a": 2, "_t": {"a": 14}}"#),
+        merged(&mut FieldMerge, r#"{"_t": {"a": 15}}"#, r#"{"a": 2, "_t": {"a": 14}}"#),
         r#"{"_t":{"a":15}}"#
     );
-    let newer = merged(r#"{"_t": {"a": 15}}"#, r#"{"a": 2}"#);
+    let newer = merged(&mut FieldMerge, r#"{"_t": {"a": 15}}"#, r#"{"a": 2}"#);
     assert_eq!(newer, r#"{"_t":{"a":20},"a":2}"#);
 }
 
 #[test]
 fn sets_unite_and_of_counters_each_place_keeps_its_greater_number() {
     let merge = merged(
+        &mut FieldMerge,
         r#"{"tags": {"_set": ["b", "a"]}, "likes": {"_count": {"oslo": 5, "rome": 1}}}"#,
         r#"{"tags": {"_set": ["c", "a"]}, "likes": {"_count": {"rome": 2, "bern": 1}}}"#,
     );
@@ -60,7 +49,8 @@ fn sets_unite_and_of_counters_each_place_keeps_its_greater_number() {
 
 #[test]
 fn digits_that_no_number_of_a_machine_holds_are_kept() {
-    let merge = merged(r#"{"a": 123456789012345678901234567890.10}"#, r#"{"b": 1}"#);
+    let merge =
+        merged(&mut FieldMerge, r#"{"a": 123456789012345678901234567890.10}"#, r#"{"b": 1}"#);
     assert!(merge.contains(r#""a":123456789012345678901234567890.10"#), "{merge}");
 }
 
@@ -90,6 +80,48 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     assert!(refused(r#"{"_t": {"a": -1}}"#).contains("_t has a time for each member"));
 }
 
+/// Returns what both sides keep of two versions that were changed from `base`, which was written at 5.
+fn merged_since(base: &str, older: &str, newer: &str) -> String {
+    let conflict = Conflict::between(&version(older, 10), &version(newer, 20));
+    let conflict = conflict.since(&version(base, 5));
+    let kept = |conflict: &Conflict| {
+        let verdict = FieldMerge.resolve_conflict(conflict).unwrap();
+        String::from_utf8(verdict.body(&conflict.local, &conflict.remote).to_vec()).unwrap()
+    };
+    let body = kept(&conflict);
+    assert_eq!(kept(&conflict.swapped()), body, "the other side keeps the same");
+    body
+}
+
+#[test]
+fn a_member_that_one_side_removed_and_the_other_one_left_alone_is_removed() {
+    let base = r#"{"a": 1, "b": 1, "tags": {"_set": ["x"]}}"#;
+    let merge = merged_since(base, r#"{"a": 1}"#, r#"{"a": 2, "b": 1, "tags": {"_set": ["x"]}}"#);
+    assert_eq!(merge, r#"{"_t":{"a":20,"b":10,"tags":10},"a":2}"#);
+    let merge =
+        merged_since(base, r#"{"b": 1, "tags": {"_set": ["x", "y"]}}"#, r#"{"a": 1, "b": 1}"#);
+    assert_eq!(merge, r#"{"_t":{"a":10,"b":5},"b":1,"tags":{"_set":["x","y"]}}"#);
+}
+
+#[test]
+fn a_change_wins_over_a_value_that_is_as_in_the_ancestor() {
+    let merge = merged_since(r#"{"a": 1, "b": 1}"#, r#"{"a": 2, "b": 1}"#, r#"{"a": 1, "b": 3}"#);
+    assert_eq!(merge, r#"{"_t":{"a":10,"b":20},"a":2,"b":3}"#);
+    // Both changed the value, or one removed it: the later one wins, as without an ancestor.
+    let merge = merged_since(r#"{"a": 1, "b": 1}"#, r#"{"a": 2}"#, r#"{"a": 3, "b": 2}"#);
+    assert_eq!(merge, r#"{"_t":{"a":20,"b":20},"a":3,"b":2}"#);
+    // A time of its own says when the value was written.
+    let merge = merged_since(r#"{"a": 1}"#, r#"{"a": 2}"#, r#"{"a": 1, "_t": {"a": 15}}"#);
+    assert_eq!(merge, r#"{"_t":{"a":15},"a":1}"#);
+}
+
+#[test]
+fn an_ancestor_that_is_no_object_decides_nothing() {
+    for base in ["[1]", r#"{"_t": 7}"#] {
+        assert_eq!(merged_since(base, r#"{"a": 1}"#, "{}"), r#"{"_t":{"a":10},"a":1}"#);
+    }
+}
+
 fn any_member() -> impl Strategy<Value = String> {
     let set = prop::collection::btree_set("[xyz]", 0..3);
     let counter = prop::collection::btree_map("[pq]", 0u64..4, 0..3);
@@ -115,7 +147,7 @@ fn any_version() -> impl Strategy<Value = Version> {
 
 /// Returns the merge of two versions as seen by a third side, with a CAS of its own.
 fn joined(one: &Version, other: &Version) -> Version {
-    Version { body: kept(one, other), ..version("", 99) }
+    Version { body: kept(&mut FieldMerge, one, other), ..version("", 99) }
 }
 
 /// Returns the content of a version, independent of its text.
@@ -126,7 +158,7 @@ fn said(version: &Version) -> Members {
 proptest! {
     #[test]
     fn both_sides_come_to_the_same(one in any_version(), other in any_version()) {
-        prop_assert_eq!(kept(&one, &other), kept(&other, &one));
+        prop_assert_eq!(kept(&mut FieldMerge, &one, &other), kept(&mut FieldMerge, &other, &one));
     }
 
     #[test]
@@ -153,6 +185,18 @@ proptest! {
             join(join(a.clone(), b.clone()), c.clone()),
             join(a, join(b, c))
         );
+    }
+
+    #[test]
+    fn both_sides_come_to_the_same_since_any_ancestor(
+        base in any_version(), one in any_version(), other in any_version()
+    ) {
+        let kept = |local: &Version, remote: &Version| {
+            let conflict = Conflict::between(local, remote).since(&base);
+            let verdict = FieldMerge.resolve_conflict(&conflict).unwrap();
+            verdict.body(local, remote).to_vec()
+        };
+        prop_assert_eq!(kept(&one, &other), kept(&other, &one));
     }
 
     #[test]

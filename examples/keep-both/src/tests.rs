@@ -1,36 +1,19 @@
 //! The laws, over versions whose bodies collide, and examples of the rules.
 
 use super::*;
+use nacre_plugin::testing::{kept, merged, version};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Returns a version that was written at a time in milliseconds.
-fn version(body: &str, at_ms: u64) -> Version {
-    Version { body: body.into(), cas: at_ms * 1_000_000, datatype: 1, ..Version::default() }
-}
-
-/// Returns the body that is kept on the side with `local`.
-fn kept(local: &Version, remote: &Version) -> Vec<u8> {
-    match KeepBoth.resolve(b"k", local, remote).unwrap() {
-        Verdict::KeepLocal => local.body.clone(),
-        Verdict::KeepRemote => remote.body.clone(),
-        Verdict::Merged(body) => body,
-    }
-}
-
-fn merged(one: &str, other: &str) -> String {
-    String::from_utf8(kept(&version(one, 10), &version(other, 20))).unwrap()
-}
-
 /// Returns the merge of two versions as a third cluster receives it.
 fn joined(one: &Version, other: &Version) -> Version {
-    Version { body: kept(one, other), ..version("", 99) }
+    Version { body: kept(&mut KeepBoth, one, other), ..version("", 99) }
 }
 
 #[test]
 fn the_newer_version_has_the_body_of_the_older_one() {
-    let merge = merged(r#"{"b": "x  y\" ", "a": 1}"#, r#"{"a": 2}"#);
+    let merge = merged(&mut KeepBoth, r#"{"b": "x  y\" ", "a": 1}"#, r#"{"a": 2}"#);
     let wanted = r#"{"_conflicts":[{"at_ms":10,"body":{"a":1,"b":"x  y\" "}}],"a":2}"#;
     assert_eq!(merge, wanted);
 }
@@ -38,6 +21,7 @@ fn the_newer_version_has_the_body_of_the_older_one() {
 #[test]
 fn the_newest_bodies_come_first_and_each_of_them_once() {
     let merge = merged(
+        &mut KeepBoth,
         r#"{"a": 1, "_conflicts": [{"at_ms": 5, "body": {"a": 3}}, {"at_ms": 7, "body": {"a": 0}}]}"#,
         r#"{"a": 2, "_conflicts": [{"at_ms": 6, "body": {"a":3}}, {"at_ms": 9, "body": {"a": 2}}]}"#,
     );
@@ -52,7 +36,10 @@ fn the_newest_bodies_come_first_and_each_of_them_once() {
 
 #[test]
 fn equal_bodies_are_no_conflict() {
-    assert_eq!(merged(r#"{"a": 1, "b": 2}"#, r#"{"b":2,"a":1}"#), r#"{"b":2,"a":1}"#);
+    assert_eq!(
+        merged(&mut KeepBoth, r#"{"a": 1, "b": 2}"#, r#"{"b":2,"a":1}"#),
+        r#"{"b":2,"a":1}"#
+    );
 }
 
 #[test]
@@ -60,7 +47,7 @@ fn the_number_and_the_size_of_bodies_are_limited() {
     let mut document = version(r#"{"n": 0}"#, 0);
     for number in 1..30 {
         let next = version(&format!(r#"{{"n": {number}}}"#), number);
-        document = Version { body: kept(&document, &next), ..next };
+        document = Version { body: kept(&mut KeepBoth, &document, &next), ..next };
     }
     let body: Value = serde_json::from_slice(&document.body).unwrap();
     let numbers: Vec<_> = body["_conflicts"].as_array().unwrap().iter().collect();
@@ -124,7 +111,7 @@ fn bodies(version: &Version) -> BTreeSet<String> {
 proptest! {
     #[test]
     fn both_sides_come_to_the_same(one in any_version(), other in any_version()) {
-        prop_assert_eq!(kept(&one, &other), kept(&other, &one));
+        prop_assert_eq!(kept(&mut KeepBoth, &one, &other), kept(&mut KeepBoth, &other, &one));
     }
 
     #[test]

@@ -46,24 +46,22 @@ macro_rules! export {
     };
 }
 
-/// Exports a [`Resolver`](crate::Resolver) as a component of the world `resolver`. Does nothing outside Wasm.
+/// Exports a [`Resolver`](crate::Resolver) as a component of the world `resolver-with-history`. Does nothing outside Wasm.
 #[macro_export]
 macro_rules! export_resolver {
     ($plugin:ty) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::world::exports::nacre::plugin::resolution;
+            use $crate::bindings::world::exports::nacre::plugin::resolution_with_history;
             use $crate::bindings::world::nacre::plugin::types::Fault;
 
             $crate::__component!($plugin, Resolver);
 
-            impl resolution::Guest for Component {
+            impl resolution_with_history::Guest for Component {
                 fn resolve(
-                    key: Vec<u8>,
-                    local: resolution::Version,
-                    remote: resolution::Version,
-                ) -> Result<resolution::Verdict, Fault> {
-                    with(|plugin| $crate::bindings::world::resolve(plugin, &key, local, remote))
+                    conflict: resolution_with_history::Conflict,
+                ) -> Result<resolution_with_history::Verdict, Fault> {
+                    with(|plugin| $crate::bindings::world::resolve(plugin, conflict))
                 }
             }
 

@@ -82,7 +82,7 @@ pub mod testing;
 )))]
 pub use capability::{blob, http, kv, metrics, query, timer, turn};
 pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, Previous, pack};
-pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
+pub use pure::{Conflict, Functions, History, IndexEntry, IndexType, Resolver, Verdict, Version};
 pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};
 pub use state::{Entry, MemoryState, State, StateMut, successor};
 

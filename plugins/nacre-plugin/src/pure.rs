@@ -24,10 +24,80 @@ pub struct Version {
 }
 
 impl Version {
+    /// Returns a version with a JSON body and this CAS, for tests.
+    pub fn json(body: &str, cas: u64) -> Version {
+        Version { body: body.into(), cas, datatype: DATATYPE_JSON, ..Version::default() }
+    }
+
     /// Returns true if the body is a JSON object.
     pub fn is_object(&self) -> bool {
         let first = self.body.iter().find(|byte| !byte.is_ascii_whitespace());
         !self.deleted && self.datatype == DATATYPE_JSON && first == Some(&b'{')
+    }
+}
+
+/// The versions that went into a version. A source is a bucket of a cluster, identified by 22 characters; a source identifies
+/// each of its versions by the CAS that it gave it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The source of the version.
+    pub source: String,
+    /// The CAS that the source gave it.
+    pub cas: u64,
+    /// The versions that were merged into it, by source; empty unless it is a merge.
+    pub merged: Vec<(String, u64)>,
+    /// The newest known version of each other source.
+    pub previous: Vec<(String, u64)>,
+}
+
+/// Two versions between which a resolver decides, and where they come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflict {
+    /// The key of the document.
+    pub key: Vec<u8>,
+    /// The scope of the document.
+    pub scope: String,
+    /// The collection of the document.
+    pub collection: String,
+    /// The bucket that asks, as a source in histories; empty if the bucket keeps no histories.
+    pub here: String,
+    /// The local version.
+    pub local: Version,
+    /// The incoming version.
+    pub remote: Version,
+    /// The history of the local version; `None` if the version is older than histories.
+    pub local_history: Option<History>,
+    /// The history of the incoming version; `None` if it arrived without one.
+    pub remote_history: Option<History>,
+    /// The common ancestor: the newest version that went into both. `None` unless the bucket still keeps it, so one side can
+    /// have it when the other one does not.
+    pub base: Option<Version>,
+}
+
+impl Conflict {
+    /// Returns the conflict between two versions without histories.
+    pub fn between(local: &Version, remote: &Version) -> Conflict {
+        Conflict { local: local.clone(), remote: remote.clone(), ..Conflict::default() }
+    }
+
+    /// Returns the conflict with this common ancestor.
+    #[must_use]
+    pub fn since(self, base: &Version) -> Conflict {
+        Conflict { base: Some(base.clone()), ..self }
+    }
+
+    /// Returns the conflict as the other side sees it. Its bucket is the source of the incoming version.
+    #[must_use]
+    pub fn swapped(&self) -> Conflict {
+        let there = self.remote_history.as_ref().map(|history| history.source.clone());
+        Conflict {
+            here: there.unwrap_or_default(),
+            local: self.remote.clone(),
+            remote: self.local.clone(),
+            local_history: self.remote_history.clone(),
+            remote_history: self.local_history.clone(),
+            ..self.clone()
+        }
     }
 }
 
@@ -43,6 +113,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Returns the body that is kept: that of `local` or `remote`, or the merged one.
+    pub fn body<'a>(&'a self, local: &'a Version, remote: &'a Version) -> &'a [u8] {
+        match self {
+            Verdict::KeepLocal => &local.body,
+            Verdict::KeepRemote => &remote.body,
+            Verdict::Merged(body) => body,
+        }
+    }
+
     /// Returns the verdict that keeps the newer version: the one with the greater CAS or, if these are equal, with the greater
     /// revision, other metadata and body. Both sides keep the same version.
     pub fn newer(local: &Version, remote: &Version) -> Verdict {
@@ -74,6 +153,15 @@ pub trait Resolver: Sized {
     /// # Errors
     /// [`Fault`] if it cannot decide; the incoming version is then refused for the time being.
     fn resolve(&mut self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Fault>;
+
+    /// Decides a conflict, of which the resolver also sees the histories of both versions and, if the bucket keeps it, their
+    /// common ancestor. The host calls this method; without an implementation, [`Resolver::resolve`] decides.
+    ///
+    /// # Errors
+    /// As [`Resolver::resolve`].
+    fn resolve_conflict(&mut self, conflict: &Conflict) -> Result<Verdict, Fault> {
+        self.resolve(&conflict.key, &conflict.local, &conflict.remote)
+    }
 }
 
 /// Functions for queries.
@@ -137,6 +225,57 @@ mod tests {
             assert_eq!(Verdict::newer(greater, less), Verdict::KeepLocal);
         }
         assert_eq!(Verdict::newer(&other, &other.clone()), Verdict::KeepLocal);
+    }
+
+    #[test]
+    fn a_verdict_names_the_body_that_is_kept() {
+        let (local, remote) = (Version::json("1", 1), Version::json("2", 2));
+        let kept = |verdict: Verdict| verdict.body(&local, &remote).to_vec();
+        assert_eq!(kept(Verdict::KeepLocal), b"1");
+        assert_eq!(kept(Verdict::KeepRemote), b"2");
+        assert_eq!(kept(Verdict::Merged(b"3".to_vec())), b"3");
+    }
+
+    #[test]
+    fn the_other_side_sees_a_conflict_the_other_way_round() {
+        let history =
+            |source: &str| Some(History { source: source.into(), cas: 7, ..History::default() });
+        let conflict = Conflict {
+            here: "a".into(),
+            local_history: history("a"),
+            remote_history: history("b"),
+            ..Conflict::between(&Version::json("1", 1), &Version::json("2", 2))
+        };
+        let conflict = conflict.since(&Version::json("0", 0));
+        let swapped = conflict.swapped();
+        assert_eq!((&swapped.here[..], &swapped.local), ("b", &conflict.remote));
+        assert_eq!(swapped.base, conflict.base);
+        assert_eq!(swapped.swapped(), conflict);
+    }
+
+    /// A resolver that does not look at histories decides conflicts too.
+    #[test]
+    fn a_resolver_without_histories_decides_by_the_versions() {
+        struct Newer;
+        impl Resolver for Newer {
+            fn describe() -> String {
+                String::new()
+            }
+            fn init(_: &str) -> Result<Newer, Fault> {
+                Ok(Newer)
+            }
+            fn resolve(
+                &mut self,
+                _: &[u8],
+                local: &Version,
+                remote: &Version,
+            ) -> Result<Verdict, Fault> {
+                Ok(Verdict::newer(local, remote))
+            }
+        }
+        let conflict = Conflict::between(&Version::json("1", 1), &Version::json("2", 2));
+        assert_eq!(Newer.resolve_conflict(&conflict), Ok(Verdict::KeepRemote));
+        assert_eq!(Newer.resolve_conflict(&conflict.swapped()), Ok(Verdict::KeepLocal));
     }
 
     #[test]

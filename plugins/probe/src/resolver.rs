@@ -1,8 +1,9 @@
 //! The world `resolver`: the longer body wins, `merge` as a local body joins both, `loop` never ends, `trap` crashes, `large` is
-//! merged to more than a document may have. Of a key that begins with `counter::`, whose body has a number for each place that counts,
+//! merged to more than a document may have, and `context` is merged to a JSON object with the facts that came with the versions. Of a key that begins with `counter::`, whose body has a number for each place that counts,
 //! the greater number of each is kept.
 
-use nacre_plugin::{Fault, Resolver, Verdict, Version};
+use nacre_plugin::{Conflict, Fault, History, Resolver, Verdict, Version};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The numbers of a counter by place.
@@ -17,6 +18,13 @@ impl Resolver for Longer {
 
     fn init(_: &str) -> Result<Longer, Fault> {
         Ok(Longer)
+    }
+
+    fn resolve_conflict(&mut self, conflict: &Conflict) -> Result<Verdict, Fault> {
+        if conflict.local.body == b"context" {
+            return Ok(Verdict::Merged(described(conflict).to_string().into_bytes()));
+        }
+        self.resolve(&conflict.key, &conflict.local, &conflict.remote)
     }
 
     fn resolve(&mut self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Fault> {
@@ -35,6 +43,21 @@ impl Resolver for Longer {
             _ => Ok(Verdict::KeepRemote),
         }
     }
+}
+
+/// Returns the facts about a conflict.
+fn described(conflict: &Conflict) -> Value {
+    let history = |history: Option<&History>| {
+        history.map(|it| json!([it.source, it.cas, it.merged, it.previous]))
+    };
+    let base = conflict.base.as_ref();
+    json!({
+        "keyspace": format!("{}.{}", conflict.scope, conflict.collection),
+        "here": conflict.here,
+        "local": history(conflict.local_history.as_ref()),
+        "remote": history(conflict.remote_history.as_ref()),
+        "base": base.map(|base| (String::from_utf8_lossy(&base.body).into_owned(), base.cas)),
+    })
 }
 
 fn merge(local: &Version, remote: &Version) -> Result<Verdict, Fault> {

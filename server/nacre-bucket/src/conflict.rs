@@ -16,8 +16,11 @@ use nacre_types::{
     Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, Seqno, Vbid, leb128_decode,
 };
 use nacre_value::{json, xattr};
-use nacre_vbucket::{Command, Refusal, Reply, Seen, Verdict, Version};
-use nacre_xdcr::{Arriving, Malformed, Outcome, Policy, Site, first_loss, receive, settle};
+use nacre_vbucket::{Command, ConflictContext, Refusal, Reply, Seen, Verdict, Version};
+use nacre_xdcr::{
+    Arriving, Malformed, Outcome, Policy, Site, add_histories, first_loss, is_common_ancestor,
+    receive, settle,
+};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
@@ -27,16 +30,25 @@ const ATTEMPTS_MAX: u32 = 8;
 const WAITING_MAX: usize = 1024;
 /// Maximum number of times that a document is read back which is evicted again at once.
 const FETCHES_MAX: u32 = 16;
+/// Maximum number of kept versions among which the common ancestor of two versions is sought.
+const ANCESTORS_MAX: u32 = 64;
 /// The largest value, in bytes. Source: Couchbase.
 const VALUE_BYTES_MAX: usize = 20 << 20;
 
 /// Decides between two versions of a document.
 pub trait Resolve: Send + Sync {
-    /// Decides which of two versions of the document at `key` is kept. May run as long as a plugin may.
+    /// Decides which of two versions of the document at `key` is kept, given the other facts in `context`. May run as long as a
+    /// plugin may.
     ///
     /// # Errors
     /// Fails when the resolver gives no decision. The implementation records the reason.
-    fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided>;
+    fn resolve(
+        &self,
+        key: &[u8],
+        local: &Version,
+        remote: &Version,
+        context: &ConflictContext,
+    ) -> Result<Verdict, Undecided>;
 
     /// Records why a decision cannot be carried out.
     fn record_failure(&self, key: &[u8], reason: &str);
@@ -161,14 +173,15 @@ impl Conflicts {
         let resolver = self.resolver.read().clone();
         let name = leb128_decode(key).map_or(key, |(_, rest)| rest);
         if let (Some(resolver), Some(site)) = (&resolver, bucket.site()) {
-            let by_history = ByHistory { site: &site, resolver: &**resolver, name };
+            let by_history = ByHistory { site: &site, resolver: &**resolver, vbid, key, name };
             return (seen, by_history.decide(bucket, &local, arrived, now));
         }
         let Some(resolver) = resolver.filter(|_| !is_same(&local, arrived)) else {
             return (seen, by_rule);
         };
         let versions = [shown(&local.meta, local.body()), shown(&arrived.meta, arrived.body())];
-        let decision = match resolver.resolve(name, &versions[0], &versions[1]) {
+        let context = context_of(bucket, key);
+        let decision = match resolver.resolve(name, &versions[0], &versions[1], &context) {
             Ok(Verdict::KeepLocal) => Decision::Keep,
             Ok(Verdict::KeepRemote) => Decision::Take,
             Ok(Verdict::Merged(body)) => {
@@ -190,6 +203,9 @@ impl Conflicts {
 struct ByHistory<'a> {
     site: &'a Site,
     resolver: &'a dyn Resolve,
+    vbid: Vbid,
+    /// Key of the document, with the collection prefix.
+    key: &'a [u8],
     /// Name of the document, without the collection prefix.
     name: &'a [u8],
 }
@@ -199,30 +215,39 @@ impl ByHistory<'_> {
         let incoming = Arriving { meta: arrived.meta, value: arrived.value.to_vec() };
         let next_cas = self.next_cas(bucket, local, &incoming, now);
         let policy = Policy::Resolver(bucket.resolution());
-        let vbid = Vbid::of(self.name, bucket.vbucket_count());
-        let lost = bucket.vbucket(vbid).map_or(Seqno::ZERO, |it| first_loss(it.failover_log()));
+        let lost =
+            bucket.vbucket(self.vbid).map_or(Seqno::ZERO, |it| first_loss(it.failover_log()));
         match receive(Some(local), &incoming, self.site, policy, next_cas, lost) {
             Ok(Outcome::Keep) => Decision::Keep,
             Ok(Outcome::Store(version)) => Decision::Store(version.meta, version.value.into()),
-            Ok(Outcome::Ask) => self.ask(local, &incoming, next_cas),
+            Ok(Outcome::Ask) => self.ask(bucket, local, &incoming, next_cas),
             Err(Malformed) => Decision::Malformed,
         }
     }
 
     /// Returns the CAS of a local write that is greater than the CAS of both versions.
     fn next_cas(&self, bucket: &Bucket, local: &Document, incoming: &Arriving, now: Now) -> Cas {
-        let vbid = Vbid::of(self.name, bucket.vbucket_count());
         let versions = local.meta.cas.max(incoming.meta.cas);
-        let vbucket = bucket.vbucket(vbid);
+        let vbucket = bucket.vbucket(self.vbid);
         vbucket
             .map_or_else(|| versions.tick(now.unix_ns), |vbucket| vbucket.cas_above(versions, now))
     }
 
-    fn ask(&self, local: &Document, incoming: &Arriving, next_cas: Cas) -> Decision {
+    fn ask(
+        &self,
+        bucket: &Bucket,
+        local: &Document,
+        incoming: &Arriving,
+        next_cas: Cas,
+    ) -> Decision {
         let versions = [Arriving::of(local).shown(), incoming.shown()];
-        let Ok(verdict) = self.resolver.resolve(self.name, &versions[0], &versions[1]) else {
-            return Decision::None;
-        };
+        let mut context = context_of(bucket, self.key);
+        if add_histories(&mut context, local, incoming, self.site).is_err() {
+            return Decision::Malformed;
+        }
+        context.base = self.common_ancestor(bucket, local, incoming);
+        let verdict = self.resolver.resolve(self.name, &versions[0], &versions[1], &context);
+        let Ok(verdict) = verdict else { return Decision::None };
         match settle(local, incoming, &verdict, self.site, next_cas) {
             Ok(merge) if merge.value.len() <= VALUE_BYTES_MAX => {
                 Decision::Store(merge.meta, merge.value.into())
@@ -235,6 +260,41 @@ impl ByHistory<'_> {
             Err(Malformed) => Decision::Malformed,
         }
     }
+
+    /// Returns the newest version that went into both, if the bucket still keeps it.
+    fn common_ancestor(
+        &self,
+        bucket: &Bucket,
+        local: &Document,
+        incoming: &Arriving,
+    ) -> Option<Version> {
+        let mut seqno = local.meta.seqno;
+        for _ in 0..ANCESTORS_MAX {
+            // Without it the resolver decides by the two versions alone, as in a bucket that keeps no earlier ones.
+            let kept = bucket.previous(self.vbid, seqno).ok().flatten()?;
+            if is_common_ancestor(&kept, local, incoming, self.site) {
+                return Some(Arriving::of(&kept).shown());
+            }
+            seqno = kept.meta.seqno;
+        }
+        None
+    }
+}
+
+/// Returns the facts about a conflict that follow from the key: the scope and the collection.
+fn context_of(bucket: &Bucket, key: &[u8]) -> ConflictContext {
+    let manifest = bucket.manifest();
+    let id = leb128_decode(key).map(|(id, _)| id);
+    let mut all = manifest.scopes.iter().flat_map(|scope| {
+        scope.collections.iter().map(move |collection| (&scope.name, collection))
+    });
+    let found = all.find(|(_, collection)| Some(collection.id) == id);
+    let named = found.map(|(scope, collection)| ConflictContext {
+        scope: scope.clone(),
+        collection: collection.name.clone(),
+        ..ConflictContext::default()
+    });
+    named.unwrap_or_default()
 }
 
 /// Returns the newest version of a document with its value; tombstones count.

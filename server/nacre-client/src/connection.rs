@@ -106,6 +106,24 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Connects with TLS, logs in by the client certificate of `tls`, selects `bucket` and reads the cluster map.
+    ///
+    /// # Errors
+    /// The error of the first failed step. A server that does not accept the certificate refuses the bucket, or closes the
+    /// connection.
+    pub fn connect_by_certificate(
+        address: &str,
+        tls: &Arc<ClientConfig>,
+        bucket: &str,
+        features: &[Feature],
+    ) -> Result<Connection, Error> {
+        let mut connection = Connection::open(address)?.encrypt(tls)?;
+        connection.hello(features)?;
+        connection.select_bucket(bucket)?;
+        connection.refresh_map()?;
+        Ok(connection)
+    }
+
     /// Connects, with TLS if `tls` is given, and logs in.
     ///
     /// # Errors

@@ -49,4 +49,4 @@ pub use frame::{Request, Response};
 pub use map::ClusterMap;
 pub use rest::{Rest, RestError, RestReply};
 pub use subdoc::{Lookup, PathMutation, PathOperation, PathResult};
-pub use tls::TrustedRoots;
+pub use tls::{ClientIdentity, IdentityError, TrustedRoots};

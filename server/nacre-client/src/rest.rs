@@ -1,12 +1,13 @@
 //! REST client of a cluster: any of several hosts can answer.
 
-use crate::TrustedRoots;
+use crate::{ClientIdentity, TrustedRoots};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use ureq::http::Request;
+use ureq::tls::TlsConfig;
 
 /// Time limit for a reply, because compiling a plugin takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -63,26 +64,36 @@ pub struct Rest {
     /// Index of the host that answered last.
     current: AtomicUsize,
     agent: ureq::Agent,
-    authorization: String,
+    /// `None` if a client certificate is the login.
+    authorization: Option<String>,
 }
 
 impl Rest {
     /// Creates a client for several hosts. It connects with the first request.
     pub fn new(hosts: &[String], user: &str, password: &str, trust: &TrustedRoots) -> Rest {
         let login = STANDARD.encode(format!("{user}:{password}"));
-        Rest::with(hosts, format!("Basic {login}"), trust)
+        Rest::with(hosts, Some(format!("Basic {login}")), trust.http_config(None))
     }
 
     /// Creates a client that authenticates with an API token.
     pub fn with_token(hosts: &[String], token: &str, trust: &TrustedRoots) -> Rest {
-        Rest::with(hosts, format!("Bearer {token}"), trust)
+        Rest::with(hosts, Some(format!("Bearer {token}")), trust.http_config(None))
     }
 
-    fn with(hosts: &[String], authorization: String, trust: &TrustedRoots) -> Rest {
+    /// Creates a client that authenticates with a client certificate. The hosts must be reached by `https`.
+    pub fn with_identity(
+        hosts: &[String],
+        identity: &ClientIdentity,
+        trust: &TrustedRoots,
+    ) -> Rest {
+        Rest::with(hosts, None, trust.http_config(Some(identity)))
+    }
+
+    fn with(hosts: &[String], authorization: Option<String>, tls: TlsConfig) -> Rest {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
-            .tls_config(trust.http_config())
+            .tls_config(tls)
             .build()
             .into();
         Rest { hosts: hosts.to_vec(), current: AtomicUsize::new(0), agent, authorization }
@@ -139,10 +150,11 @@ impl Rest {
                 false => RestError::Unreachable { address, source },
             }
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{host}{path}"))
-            .header("authorization", &self.authorization);
+        let request = Request::builder().method(method).uri(format!("{host}{path}"));
+        let request = match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        };
         let request =
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let request = request.body(body).map_err(|error| failed(error.into()))?;

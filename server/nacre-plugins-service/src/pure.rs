@@ -15,7 +15,7 @@ use nacre_sandbox::{
     Account, Budgets, Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup,
     Status,
 };
-use nacre_vbucket::{Verdict, Version};
+use nacre_vbucket::{ConflictContext, Verdict, Version};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -279,11 +279,17 @@ impl Deployed {
 }
 
 impl Resolve for Deployed {
-    fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided> {
+    fn resolve(
+        &self,
+        key: &[u8],
+        local: &Version,
+        remote: &Version,
+        context: &ConflictContext,
+    ) -> Result<Verdict, Undecided> {
         // No decision is made until the resolver is loaded: the bucket's own rule would lose versions that the resolver merges.
         let pure = self.pure().ok_or(Undecided)?;
         let Running::Resolver(resolver) = &pure.running else { return Err(Undecided) };
-        resolver.resolve(key, local, remote).map_err(|error| {
+        resolver.resolve(key, local, remote, context).map_err(|error| {
             let reason = error.to_string();
             let name = format!("{}: ", self.name);
             let what = String::from_utf8_lossy(key);

@@ -22,6 +22,7 @@ wasmtime::component::bindgen!({
             export nacre:plugin/reader@0.1.0;
             export nacre:plugin/timer-handler@0.1.0;
             export nacre:plugin/resolution@0.1.0;
+            export nacre:plugin/resolution-with-history@0.1.0;
             export nacre:plugin/scalar@0.1.0;
             export nacre:plugin/projection@0.1.0;
         }
@@ -34,12 +35,15 @@ use crate::Error;
 use crate::capability::Capability;
 use crate::instance::Data;
 use exports::nacre::plugin::{
-    feed, lifecycle, projection, reader, resolution, scalar, timer_handler,
+    feed, lifecycle, projection, reader, resolution, resolution_with_history, scalar, timer_handler,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use wasmtime::component::{Instance, InstancePre};
 use wasmtime::{AsContextMut, Result};
+
+/// The interface of resolvers that see histories.
+const RESOLUTION_WITH_HISTORY: &str = "nacre:plugin/resolution-with-history@0.1.0";
 
 /// The world of a plugin, determined by its exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +52,7 @@ pub enum World {
     /// Keeps state from the change stream, acts on changes, and answers requests.
     #[default]
     Service,
-    /// Decides between two versions of a document.
+    /// Decides between two versions of a document: a component of the world `resolver` or `resolver-with-history`.
     Resolver,
     /// Functions for queries.
     Functions,
@@ -57,9 +61,10 @@ pub enum World {
 }
 
 impl World {
-    /// All worlds, each with the interface that identifies it.
-    const MARKS: [(World, &str); 4] = [
+    /// All worlds, each with an interface that identifies it.
+    const MARKS: [(World, &str); 5] = [
         (World::Service, "nacre:plugin/feed@0.1.0"),
+        (World::Resolver, RESOLUTION_WITH_HISTORY),
         (World::Resolver, "nacre:plugin/resolution@0.1.0"),
         (World::Functions, "nacre:plugin/scalar@0.1.0"),
         (World::IndexType, "nacre:plugin/projection@0.1.0"),
@@ -110,21 +115,27 @@ pub struct Indices {
     reader: Option<reader::GuestIndices>,
     timer_handler: Option<timer_handler::GuestIndices>,
     resolution: Option<resolution::GuestIndices>,
+    resolution_with_history: Option<resolution_with_history::GuestIndices>,
     scalar: Option<scalar::GuestIndices>,
     projection: Option<projection::GuestIndices>,
 }
 
 impl Indices {
-    /// Returns the indices for `world`.
-    pub fn new(world: World, pre: &InstancePre<Data>) -> Result<Indices> {
+    /// Returns the indices for `world`, for a component that exports `interfaces`.
+    pub fn new(world: World, interfaces: &[String], pre: &InstancePre<Data>) -> Result<Indices> {
         let is = |wanted: World| (world == wanted).then_some(pre);
         let service = is(World::Service);
+        let sees_histories = interfaces.iter().any(|name| name == RESOLUTION_WITH_HISTORY);
+        let resolver = |of_this_version: bool| is(World::Resolver).filter(|_| of_this_version);
         Ok(Indices {
             lifecycle: lifecycle::GuestIndices::new(pre)?,
             feed: service.map(feed::GuestIndices::new).transpose()?,
             reader: service.map(reader::GuestIndices::new).transpose()?,
             timer_handler: service.map(timer_handler::GuestIndices::new).transpose()?,
-            resolution: is(World::Resolver).map(resolution::GuestIndices::new).transpose()?,
+            resolution: resolver(!sees_histories).map(resolution::GuestIndices::new).transpose()?,
+            resolution_with_history: resolver(sees_histories)
+                .map(resolution_with_history::GuestIndices::new)
+                .transpose()?,
             scalar: is(World::Functions).map(scalar::GuestIndices::new).transpose()?,
             projection: is(World::IndexType).map(projection::GuestIndices::new).transpose()?,
         })
@@ -150,6 +161,7 @@ impl Indices {
             reader: load!(reader),
             timer_handler: load!(timer_handler),
             resolution: load!(resolution),
+            resolution_with_history: load!(resolution_with_history),
             scalar: load!(scalar),
             projection: load!(projection),
         })
@@ -163,6 +175,7 @@ pub struct Exports {
     reader: Option<reader::Guest>,
     timer_handler: Option<timer_handler::Guest>,
     resolution: Option<resolution::Guest>,
+    resolution_with_history: Option<resolution_with_history::Guest>,
     scalar: Option<scalar::Guest>,
     projection: Option<projection::Guest>,
 }
@@ -178,4 +191,11 @@ macro_rules! exported {
     };
 }
 
-exported!(feed reader timer_handler resolution scalar projection);
+exported!(feed reader timer_handler resolution resolution_with_history scalar projection);
+
+impl Exports {
+    /// Returns true if the component is a resolver that sees histories.
+    pub fn sees_histories(&self) -> bool {
+        self.resolution_with_history.is_some()
+    }
+}

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_state::{Home, Timer};
 use nacre_types::Cas;
-use nacre_vbucket::Version;
+use nacre_vbucket::{ConflictContext, Version, VersionHistory};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ pub enum Call {
         /// The arguments as a JSON array.
         arguments: String,
     },
-    /// `resolution.resolve`.
+    /// `resolution.resolve` or `resolution-with-history.resolve`.
     Resolve {
         /// The key of the document.
         key: Bytes,
@@ -149,6 +149,9 @@ pub enum Call {
         local: CapsuleVersion,
         /// The incoming version.
         remote: CapsuleVersion,
+        /// The other facts about the conflict.
+        #[serde(default)]
+        context: Box<CapsuleContext>,
     },
 }
 
@@ -222,6 +225,84 @@ impl From<&CapsuleVersion> for Version {
     }
 }
 
+/// The facts about a conflict besides the versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields of resolution-with-history.conflict")]
+pub struct CapsuleContext {
+    pub scope: String,
+    pub collection: String,
+    pub here: String,
+    pub local_history: Option<CapsuleHistory>,
+    pub remote_history: Option<CapsuleHistory>,
+    pub base: Option<CapsuleVersion>,
+}
+
+/// The versions that went into a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields of resolution-with-history.history")]
+pub struct CapsuleHistory {
+    pub source: String,
+    pub cas: u64,
+    pub merged: Vec<(String, u64)>,
+    pub previous: Vec<(String, u64)>,
+}
+
+impl From<&VersionHistory> for CapsuleHistory {
+    fn from(history: &VersionHistory) -> CapsuleHistory {
+        let listed = |versions: &[(String, Cas)]| {
+            versions.iter().map(|(source, cas)| (source.clone(), cas.0)).collect()
+        };
+        CapsuleHistory {
+            source: history.source.clone(),
+            cas: history.cas.0,
+            merged: listed(&history.merged),
+            previous: listed(&history.previous),
+        }
+    }
+}
+
+impl From<&CapsuleHistory> for VersionHistory {
+    fn from(history: &CapsuleHistory) -> VersionHistory {
+        let listed = |versions: &[(String, u64)]| {
+            versions.iter().map(|(source, cas)| (source.clone(), Cas(*cas))).collect()
+        };
+        VersionHistory {
+            source: history.source.clone(),
+            cas: Cas(history.cas),
+            merged: listed(&history.merged),
+            previous: listed(&history.previous),
+        }
+    }
+}
+
+impl From<&ConflictContext> for CapsuleContext {
+    fn from(context: &ConflictContext) -> CapsuleContext {
+        CapsuleContext {
+            scope: context.scope.clone(),
+            collection: context.collection.clone(),
+            here: context.here.clone(),
+            local_history: context.local.as_ref().map(Into::into),
+            remote_history: context.remote.as_ref().map(Into::into),
+            base: context.base.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<&CapsuleContext> for ConflictContext {
+    fn from(context: &CapsuleContext) -> ConflictContext {
+        ConflictContext {
+            scope: context.scope.clone(),
+            collection: context.collection.clone(),
+            here: context.here.clone(),
+            local: context.local_history.as_ref().map(Into::into),
+            remote: context.remote_history.as_ref().map(Into::into),
+            base: context.base.as_ref().map(Into::into),
+        }
+    }
+}
+
 /// A reply from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -276,8 +357,9 @@ impl Call {
             }
             Call::Handle { request } => request.body.0.len() + request.query.len(),
             Call::Function { name, arguments } => name.len() + arguments.len(),
-            Call::Resolve { key, local, remote } => {
-                key.0.len() + local.body.0.len() + remote.body.0.len()
+            Call::Resolve { key, local, remote, context } => {
+                let base = context.base.as_ref().map_or(0, |base| base.body.0.len());
+                key.0.len() + local.body.0.len() + remote.body.0.len() + base
             }
         }
     }
@@ -309,9 +391,10 @@ impl Call {
                 let name = if name.len() > BYTES_MAX { String::new() } else { name };
                 Call::Function { name, arguments: String::new() }
             }
-            Call::Resolve { key, local, remote } => {
+            Call::Resolve { key, local, remote, mut context } => {
                 let without = |version| CapsuleVersion { body: Bytes::default(), ..version };
-                Call::Resolve { key, local: without(local), remote: without(remote) }
+                context.base = context.base.take().map(without);
+                Call::Resolve { key, local: without(local), remote: without(remote), context }
             }
             call @ Call::Rollback { .. } => call,
         }

@@ -145,7 +145,7 @@ impl Host {
         }
         let fits_not = |error: wasmtime::Error| Error::Component(format!("{error:#}"));
         let pre = link(&self.engine, &component, &imports).map_err(fits_not)?;
-        let indices = Indices::new(world, &pre).map_err(fits_not)?;
+        let indices = Indices::new(world, &exports, &pre).map_err(fits_not)?;
         Ok(Plugin {
             name: name.into(),
             content_hash: content_hash.into(),

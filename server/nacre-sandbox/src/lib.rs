@@ -68,8 +68,8 @@ pub use capability::{
     path_failure,
 };
 pub use capsule::{
-    Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
-    CapsuleVersion, DueTimer,
+    Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleContext, CapsuleGrants, CapsuleHistory,
+    CapsuleLimits, CapsuleRequest, CapsuleVersion, DueTimer,
 };
 pub use context::LOG_LINES_MAX;
 pub use error::Error;

@@ -1,15 +1,18 @@
 //! Plugins without a state: conflict resolvers and functions for queries, which can be called from any thread.
 
-use crate::abi::exports::nacre::plugin::resolution as abi;
+use crate::abi::exports::nacre::plugin::{
+    resolution as abi, resolution_with_history as abi_with_history,
+};
 use crate::abi::nacre::plugin::types::Fault;
 use crate::abi::{Exports, World};
 use crate::call::CallView;
-use crate::capsule::{Bytes, Call, Capsule};
+use crate::capsule::{Bytes, Call, Capsule, CapsuleContext};
 use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::{Account, Error, Plugin, Queries, Setup, Status};
-use nacre_vbucket::{Verdict, Version};
+use nacre_types::Cas;
+use nacre_vbucket::{ConflictContext, Verdict, Version, VersionHistory};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Store;
@@ -60,7 +63,85 @@ impl From<&Version> for abi::Version {
     }
 }
 
-/// A plugin of the world `resolver`.
+impl From<&Version> for abi_with_history::Version {
+    fn from(version: &Version) -> abi_with_history::Version {
+        abi_with_history::Version {
+            body: version.body.clone(),
+            deleted: version.is_deleted,
+            cas: version.cas.0,
+            rev: version.rev,
+            flags: version.flags,
+            expiry: version.expiry,
+            datatype: u8::from(version.is_json),
+        }
+    }
+}
+
+impl From<&VersionHistory> for abi_with_history::History {
+    fn from(history: &VersionHistory) -> abi_with_history::History {
+        let listed = |versions: &[(String, Cas)]| {
+            let version = |(source, cas): &(String, Cas)| abi_with_history::ListedVersion {
+                source: source.clone(),
+                cas: cas.0,
+            };
+            versions.iter().map(version).collect()
+        };
+        abi_with_history::History {
+            source: history.source.clone(),
+            cas: history.cas.0,
+            merged: listed(&history.merged),
+            previous: listed(&history.previous),
+        }
+    }
+}
+
+/// Returns a conflict in the form of resolvers that see histories.
+fn conflict(
+    key: &[u8],
+    local: &Version,
+    remote: &Version,
+    context: &ConflictContext,
+) -> abi_with_history::Conflict {
+    abi_with_history::Conflict {
+        key: key.to_vec(),
+        scope: context.scope.clone(),
+        collection: context.collection.clone(),
+        here: context.here.clone(),
+        local: local.into(),
+        remote: remote.into(),
+        local_history: context.local.as_ref().map(Into::into),
+        remote_history: context.remote.as_ref().map(Into::into),
+        base: context.base.as_ref().map(Into::into),
+    }
+}
+
+/// Calls the resolver in an instance with the interface that it exports.
+pub(crate) fn call_resolver(
+    exports: &Exports,
+    store: &mut Store<Data>,
+    key: &[u8],
+    [local, remote]: [&Version; 2],
+    context: &ConflictContext,
+) -> wasmtime::Result<Result<Verdict, Fault>> {
+    if exports.sees_histories() {
+        let conflict = conflict(key, local, remote, context);
+        let verdict = exports.resolution_with_history()?.call_resolve(store, &conflict)?;
+        return Ok(verdict.map(|verdict| match verdict {
+            abi_with_history::Verdict::KeepLocal => Verdict::KeepLocal,
+            abi_with_history::Verdict::KeepRemote => Verdict::KeepRemote,
+            abi_with_history::Verdict::Merged(body) => Verdict::Merged(body),
+        }));
+    }
+    let (local, remote) = (local.into(), remote.into());
+    let verdict = exports.resolution()?.call_resolve(store, key, &local, &remote)?;
+    Ok(verdict.map(|verdict| match verdict {
+        abi::Verdict::KeepLocal => Verdict::KeepLocal,
+        abi::Verdict::KeepRemote => Verdict::KeepRemote,
+        abi::Verdict::Merged(body) => Verdict::Merged(body),
+    }))
+}
+
+/// A plugin of the world `resolver` or `resolver-with-history`.
 pub struct Resolver {
     pool: Pool,
 }
@@ -74,24 +155,25 @@ impl Resolver {
         Ok(Resolver { pool: open(plugin, setup, World::Resolver)? })
     }
 
-    /// Decides between two versions of the document at `key`.
+    /// Decides between two versions of the document at `key`. A plugin of the world `resolver` does not receive `context`.
     ///
     /// # Errors
     /// The errors of any call. The next call gets a new instance.
-    pub fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Error> {
+    pub fn resolve(
+        &self,
+        key: &[u8],
+        local: &Version,
+        remote: &Version,
+        context: &ConflictContext,
+    ) -> Result<Verdict, Error> {
         let which = || Call::Resolve {
             key: Bytes(key.to_vec()),
             local: local.into(),
             remote: remote.into(),
+            context: Box::new(CapsuleContext::from(context)),
         };
-        let (local, remote) = (local.into(), remote.into());
-        let verdict = call(&self.pool, which, |exports, store| {
-            exports.resolution()?.call_resolve(store, key, &local, &remote)
-        })?;
-        Ok(match verdict {
-            abi::Verdict::KeepLocal => Verdict::KeepLocal,
-            abi::Verdict::KeepRemote => Verdict::KeepRemote,
-            abi::Verdict::Merged(body) => Verdict::Merged(body),
+        call(&self.pool, which, |exports, store| {
+            call_resolver(exports, store, key, [local, remote], context)
         })
     }
 

@@ -7,7 +7,9 @@
 //! ]}
 //! {"steps": [
 //!     {"local": {"cas": 1, "body": {"a": 1}}, "remote": {"cas": 2, "body": {"b": 2}}, "merged": {"a": 1, "b": 2}},
-//!     {"local": {"cas": 1, "body": 1}, "remote": {"cas": 2, "deleted": true}, "verdict": "keep-remote"}
+//!     {"local": {"cas": 1, "body": 1}, "remote": {"cas": 2, "deleted": true}, "verdict": "keep-remote"},
+//!     {"base": {"cas": 1, "body": {"a": 1, "b": 1}}, "local": {"cas": 2, "body": {"a": 1}, "source": "here"},
+//!      "remote": {"cas": 3, "body": {"a": 1, "b": 1, "c": 1}, "source": "there"}, "merged": {"a": 1, "c": 1}}
 //! ]}
 //! ```
 //!
@@ -15,7 +17,7 @@
 
 use crate::{Error, Functions, Plugin, Resolver, Setup, World};
 use nacre_types::Cas;
-use nacre_vbucket::{Verdict, Version};
+use nacre_vbucket::{ConflictContext, Verdict, Version, VersionHistory};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -56,6 +58,9 @@ pub struct PureStep {
     /// The incoming version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Side>,
+    /// The common ancestor of both versions, for resolvers that see histories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Side>,
     /// The expected verdict: `keep-local` or `keep-remote`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
@@ -88,6 +93,9 @@ pub struct Side {
     /// Expiry in seconds since the Unix epoch; 0 for never.
     #[serde(skip_serializing_if = "is_zero")]
     pub expiry: u32,
+    /// The source that wrote the version, for resolvers that see histories; empty for a version without a history.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
 }
 
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
@@ -112,9 +120,33 @@ impl Side {
             is_json: !self.deleted && !is_text,
         }
     }
+
+    /// Returns the history of the version, which `base` precedes.
+    fn history(&self, base: Option<&Side>) -> Option<VersionHistory> {
+        let base = base.filter(|base| !base.source.is_empty() && base.source != self.source);
+        (!self.source.is_empty()).then(|| VersionHistory {
+            source: self.source.clone(),
+            cas: Cas(self.cas),
+            merged: Vec::new(),
+            previous: base.map(|base| (base.source.clone(), Cas(base.cas))).into_iter().collect(),
+        })
+    }
 }
 
 impl PureStep {
+    /// Returns the facts about the conflict as the side with `local` sees them.
+    fn context(&self, local: &Side, remote: &Side) -> ConflictContext {
+        let base = self.base.as_ref();
+        ConflictContext {
+            scope: "_default".into(),
+            collection: "_default".into(),
+            here: local.source.clone(),
+            local: local.history(base),
+            remote: remote.history(base),
+            base: base.map(Side::version),
+        }
+    }
+
     /// Returns the members that differ from `actual`, each with both values. An unexpected error counts as a
     /// difference.
     pub fn differences(&self, actual: &PureStep) -> Vec<(&'static str, Value, Value)> {
@@ -169,9 +201,11 @@ impl Stage {
                 Ok(())
             }
             (Stage::Resolver(resolver), None, Some(local), Some(remote)) => {
+                let context = step.context(local, remote);
+                let swapped = context.swapped(&remote.source);
                 let (local, remote) = (&local.version(), &remote.version());
-                let verdict = decide(resolver, local, remote)?;
-                let there = decide(resolver, remote, local)?;
+                let verdict = decide(resolver, local, remote, &context)?;
+                let there = decide(resolver, remote, local, &swapped)?;
                 match &verdict {
                     Verdict::KeepLocal => actual.verdict = Some("keep-local".into()),
                     Verdict::KeepRemote => actual.verdict = Some("keep-remote".into()),
@@ -193,8 +227,13 @@ impl Stage {
     }
 }
 
-fn decide(resolver: &Resolver, local: &Version, remote: &Version) -> Result<Verdict, String> {
-    resolver.resolve(b"document", local, remote).map_err(|error| error.to_string())
+fn decide(
+    resolver: &Resolver,
+    local: &Version,
+    remote: &Version,
+    context: &ConflictContext,
+) -> Result<Verdict, String> {
+    resolver.resolve(b"document", local, remote, context).map_err(|error| error.to_string())
 }
 
 /// Returns the version after a decision: its body, and true if it is a tombstone.

@@ -1,19 +1,20 @@
 //! Replays failed calls from their capsules: in a new instance, with the entries that the call saw and the replies that
 //! it received from outside.
 
-use crate::abi::exports::nacre::plugin::{reader, resolution, timer_handler};
+use crate::abi::exports::nacre::plugin::{reader, timer_handler};
 use crate::abi::nacre::plugin::types;
 use crate::call::CallView;
 use crate::capability::{
     Counted, DocumentCall, DocumentReply, Documents, Found, Grants, Http, HttpError, HttpRequest,
     HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, NoQueries,
 };
-use crate::capsule::{Answer, Call, Capsule, CapsuleVersion, DueTimer};
+use crate::capsule::{Answer, Call, Capsule, DueTimer};
 use crate::context::{Context, Role};
+use crate::pure::call_resolver;
 use crate::{Budgets, Error, Limits, Plugin, Setup};
 use nacre_state::{IndexForm, KeySpace, State, Timer, View};
 use nacre_types::Cas;
-use nacre_vbucket::Version;
+use nacre_vbucket::{ConflictContext, Version};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -135,12 +136,11 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
                 exports.scalar()?.call_call(store, name, arguments)
             })?;
         }
-        Call::Resolve { key, local, remote } => {
-            let version =
-                |version: &CapsuleVersion| resolution::Version::from(&Version::from(version));
-            let (local, remote) = (version(local), version(remote));
+        Call::Resolve { key, local, remote, context: facts } => {
+            let (local, remote) = (Version::from(local), Version::from(remote));
+            let facts = ConflictContext::from(&**facts);
             context.instance(Role::Reader)?.call(CallView::default(), |exports, store| {
-                exports.resolution()?.call_resolve(store, &key.0, &local, &remote)
+                call_resolver(exports, store, &key.0, [&local, &remote], &facts)
             })?;
         }
     }

@@ -61,6 +61,49 @@ pub struct Version {
     pub is_json: bool,
 }
 
+/// The versions that went into a version, as resolvers see them. A source is a bucket of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionHistory {
+    /// Source of the version.
+    pub source: String,
+    /// CAS that the source gave it.
+    pub cas: Cas,
+    /// Versions that were merged into it, by source; empty unless it is a merge.
+    pub merged: Vec<(String, Cas)>,
+    /// The newest known version of each other source.
+    pub previous: Vec<(String, Cas)>,
+}
+
+/// Facts about a conflict for resolvers, besides the key and the two versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConflictContext {
+    /// Scope of the document; empty if the collection was dropped.
+    pub scope: String,
+    /// Collection of the document; empty if it was dropped.
+    pub collection: String,
+    /// The bucket that asks, as a source in histories; empty if it keeps no histories.
+    pub here: String,
+    /// History of the local version, if known.
+    pub local: Option<VersionHistory>,
+    /// History of the incoming version, if known.
+    pub remote: Option<VersionHistory>,
+    /// The newest version that went into both, if the bucket still keeps it.
+    pub base: Option<Version>,
+}
+
+impl ConflictContext {
+    /// Returns the facts as the other side of the replication sees them, whose bucket is `there`.
+    #[must_use]
+    pub fn swapped(&self, there: &str) -> ConflictContext {
+        ConflictContext {
+            here: there.to_owned(),
+            local: self.remote.clone(),
+            remote: self.local.clone(),
+            ..self.clone()
+        }
+    }
+}
+
 /// A resolver's decision between two versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -38,7 +38,9 @@ mod vbucket;
 
 pub use checkpoint::{Checkpoint, CursorId, Drained};
 pub use command::{Command, Completion, Condition, Cost, Extend, Level, Refusal, Reply, Token};
-pub use conflict::{Content, Resolution, Rule, Seen, Verdict, Version};
+pub use conflict::{
+    ConflictContext, Content, Resolution, Rule, Seen, Verdict, Version, VersionHistory,
+};
 pub use durability::{Copies, Move};
 pub use prefetch::prefetch;
 pub use replica::{OutOfOrder, Standing, UnderWay};

@@ -34,10 +34,12 @@ const LOGIN_OVER: [u16; 3] = [0x1f, 0x08, 0x20];
 /// Credentials and bucket for the target's nodes.
 #[derive(Clone)]
 pub(crate) struct Access {
-    /// User.
+    /// User; empty if a client certificate is the login.
     pub user: String,
-    /// Password.
+    /// Password; empty if a client certificate is the login.
     pub password: String,
+    /// True if the client certificate of `tls` is the login.
+    pub by_certificate: bool,
     /// Bucket.
     pub bucket: String,
     /// UUID of the bucket.
@@ -54,9 +56,16 @@ impl Access {
     /// nothing. The Scout reports the change later.
     pub fn connect(&self, address: &str) -> Result<Connection, Error> {
         let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Snappy, Feature::MutationSeqno]];
-        let login = [self.user.as_str(), &self.password, &self.bucket];
-        let mut connection =
-            Connection::connect(address, self.tls.as_ref(), login, &features.concat())?;
+        let features = features.concat();
+        let mut connection = match &self.tls {
+            Some(tls) if self.by_certificate => {
+                Connection::connect_by_certificate(address, tls, &self.bucket, &features)?
+            }
+            tls => {
+                let login = [self.user.as_str(), &self.password, &self.bucket];
+                Connection::connect(address, tls.as_ref(), login, &features)?
+            }
+        };
         connection.set_timeout(Some(ANSWER_TIMEOUT))?;
         if connection.bucket_uuid()?.is_some_and(|uuid| uuid != self.bucket_uuid) {
             let reason = format!("the bucket {} was deleted and made again", self.bucket);

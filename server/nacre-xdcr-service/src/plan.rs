@@ -200,7 +200,8 @@ pub(crate) enum Connectivity {
 impl Connectivity {
     /// Returns the state that a failure implies.
     pub fn of(reason: &str) -> Connectivity {
-        let is_login = ["password", "may not", "log in"].iter().any(|word| reason.contains(word));
+        let words = ["password", "may not", "log in", "client certificate"];
+        let is_login = words.iter().any(|word| reason.contains(word));
         if is_login { Connectivity::Unauthorized } else { Connectivity::Error }
     }
 

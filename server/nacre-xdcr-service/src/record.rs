@@ -4,7 +4,7 @@
 
 use crate::settings::{Chosen, Values};
 use crate::{SPEC, Xdcr};
-use nacre_client::TrustedRoots;
+use nacre_client::{ClientIdentity, IdentityError, TrustedRoots};
 use nacre_cluster::{Change, Cluster, Expected, RecordChange, Refusal, ServiceRecord};
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
@@ -55,21 +55,27 @@ pub(crate) struct Reference {
     pub uuid: String,
     /// `host:port` of the management service of one of its nodes.
     pub hostname: String,
-    /// User name on the other cluster.
+    /// User name on the other cluster; empty if a client certificate is the login.
     pub username: String,
-    /// Password of that user.
+    /// Password of that user; empty if a client certificate is the login.
     pub password: String,
     /// How connections are secured.
     pub security: Security,
     /// Certificate authorities in PEM; empty for the public web's authorities.
     #[serde(default)]
     pub certificate: String,
+    /// Client certificate in PEM, by which this cluster logs in; empty for a user and a password.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub client_certificate: String,
+    /// Private key of the client certificate in PEM.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub client_key: String,
     /// True to use the nodes' alternate (external) addresses.
     #[serde(default)]
     pub external: bool,
 }
 
-/// Omits the password.
+/// Omits the password and the key.
 impl fmt::Debug for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reference({:?} at {:?})", self.name, self.hostname)
@@ -86,6 +92,23 @@ impl Reference {
             return Ok(TrustedRoots::default());
         }
         TrustedRoots::from_pem("certificate", self.certificate.as_bytes())
+    }
+
+    /// Returns true if a client certificate is the login.
+    pub fn has_client_certificate(&self) -> bool {
+        !self.client_certificate.is_empty()
+    }
+
+    /// Returns the certificate by which this cluster logs in, if it does not do so by a password.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn identity(&self) -> Result<Option<ClientIdentity>, IdentityError> {
+        if !self.has_client_certificate() {
+            return Ok(None);
+        }
+        let (certificate, key) = (self.client_certificate.as_bytes(), self.client_key.as_bytes());
+        ClientIdentity::from_pem(certificate, key).map(Some)
     }
 
     /// Returns the URL of the management service.
@@ -344,9 +367,13 @@ mod tests {
             password: "sesame".to_owned(),
             security: Security::None,
             certificate: String::new(),
+            client_certificate: String::new(),
+            client_key: String::new(),
             external: false,
         };
         assert!(!format!("{reference:?}").contains("sesame"));
+        let by_certificate = Reference { client_key: "secret".to_owned(), ..reference.clone() };
+        assert!(!format!("{by_certificate:?}").contains("secret"));
         assert_eq!(reference.url(), "http://b:8091");
         let text = Write::Reference(&reference).text().unwrap();
         assert_eq!(serde_json::from_str::<Reference>(&text).unwrap(), reference);

@@ -21,6 +21,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const NODES_MAX: usize = 100;
 /// Maximum number of collections read.
 const COLLECTIONS_MAX: usize = 10_000;
+/// Reason of a refused login by a client certificate.
+const NO_USER: &str = "the client certificate names no user of the other cluster";
 /// Maximum number of vBuckets of a bucket.
 const VBUCKETS_MAX: usize = 1024;
 
@@ -75,13 +77,16 @@ impl Management {
     /// Creates a client that asks the node that the reference names, and `nodes`.
     ///
     /// # Errors
-    /// A sentence about the error in the certificate.
+    /// A sentence about the error in a certificate or the key.
     pub fn new(reference: &Reference, nodes: &[String]) -> Result<Management, String> {
         let first = reference.url();
         let others = nodes.iter().filter(|node| **node != first).take(NODES_MAX).cloned();
         let hosts: Vec<String> = std::iter::once(first.clone()).chain(others).collect();
         let trust = reference.trust()?;
-        let rest = Rest::new(&hosts, &reference.username, &reference.password, &trust);
+        let rest = match reference.identity().map_err(|error| error.to_string())? {
+            Some(identity) => Rest::with_identity(&hosts, &identity, &trust),
+            None => Rest::new(&hosts, &reference.username, &reference.password, &trust),
+        };
         Ok(Management { rest, reference: reference.clone(), nodes: hosts })
     }
 
@@ -97,7 +102,14 @@ impl Management {
         match reply.status {
             200 => serde_json::from_str(&reply.text)
                 .map_err(|_| Unusable::Unreachable(format!("the answer of {path} is not JSON"))),
+            401 if self.reference.has_client_certificate() => {
+                Err(Unusable::Unauthorized(NO_USER.to_owned()))
+            }
             401 => Err(Unusable::Unauthorized("user or password are wrong".to_owned())),
+            403 if self.reference.has_client_certificate() => {
+                let reason = format!("the user of the client certificate may not read {path}");
+                Err(Unusable::Unauthorized(reason))
+            }
             403 => {
                 let user = &self.reference.username;
                 Err(Unusable::Unauthorized(format!("the user {user} may not read {path}")))
@@ -114,9 +126,13 @@ impl Management {
     pub fn cluster(&self) -> Result<RemoteCluster, Unusable> {
         let pools = self.get("/pools")?;
         let uuid = pools["uuid"].as_str().filter(|uuid| is_uuid(uuid)).ok_or_else(|| {
-            Unusable::Unreachable(
-                "the node belongs to no cluster yet, or is not a database".to_owned(),
-            )
+            // A node answers this path without a login, too, but does not name its cluster then.
+            match self.reference.has_client_certificate() {
+                true => Unusable::Unauthorized(NO_USER.to_owned()),
+                false => Unusable::Unreachable(
+                    "the node belongs to no cluster yet, or is not a database".to_owned(),
+                ),
+            }
         })?;
         let services = self.get("/pools/default/nodeServices")?;
         let port = if self.reference.security == Security::None { "mgmt" } else { "mgmtSSL" };
@@ -218,15 +234,18 @@ fn collections(scopes: &Value) -> BTreeMap<(String, String), CollectionId> {
 /// Returns the access to the key-value service of the cluster of `reference`, for a bucket with this UUID.
 ///
 /// # Errors
-/// A sentence about the error in the certificate.
+/// A sentence about the error in a certificate or the key.
 pub(crate) fn access(reference: &Reference, bucket: &str, uuid: &str) -> Result<Access, String> {
-    let tls = match reference.security {
-        Security::Full => Some(reference.trust()?.client_config()?),
-        Security::None | Security::Half => None,
+    let identity = reference.identity().map_err(|error| error.to_string())?;
+    let tls = match (reference.security, &identity) {
+        (Security::Full, Some(identity)) => Some(reference.trust()?.client_config_as(identity)?),
+        (Security::Full, None) => Some(reference.trust()?.client_config()?),
+        (Security::None | Security::Half, _) => None,
     };
     let (user, password) = (reference.username.clone(), reference.password.clone());
     let (bucket, bucket_uuid) = (bucket.to_owned(), uuid.to_owned());
-    Ok(Access { user, password, bucket, bucket_uuid, tls })
+    let by_certificate = identity.is_some();
+    Ok(Access { user, password, by_certificate, bucket, bucket_uuid, tls })
 }
 
 /// A thread that looks at the target regularly and at the driver's request.

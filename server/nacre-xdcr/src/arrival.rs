@@ -12,7 +12,7 @@
 use crate::{Judgement, Known, Malformed, Policy, Side, Site, attribute, judge};
 use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, FailoverLog, Kind, Meta, Seqno};
 use nacre_value::{json, xattr};
-use nacre_vbucket::{Verdict, Version};
+use nacre_vbucket::{ConflictContext, Verdict, Version};
 
 /// A version of a document outside a vBucket: metadata, and attributes followed by the body. The seqno has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +151,44 @@ fn is_unknown(incoming: &Known, here: &Known, site: &Site) -> bool {
     })
 }
 
+/// Adds what a resolver learns about the origins of two versions at `site`: their histories.
+///
+/// # Errors
+/// [`Malformed`] under the conditions of [`receive`].
+pub fn add_histories(
+    context: &mut ConflictContext,
+    local: &Document,
+    arriving: &Arriving,
+    site: &Site,
+) -> Result<(), Malformed> {
+    let shown = |known: Known| known.history.map(|history| history.shown());
+    site.id.as_str().clone_into(&mut context.here);
+    context.remote = shown(arriving.known()?);
+    context.local = shown(known_here(local, site));
+    Ok(())
+}
+
+/// Returns true if `kept`, an earlier version that `site` keeps, went into both the local and the arriving version. The newest
+/// such version is their common ancestor.
+///
+/// A version of `site` that only the numbers of the arriving history cover is none: it may belong to another branch of history
+/// than the one that the arriving version was derived from.
+pub fn is_common_ancestor(
+    kept: &Document,
+    local: &Document,
+    arriving: &Arriving,
+    site: &Site,
+) -> bool {
+    let Ok(incoming) = arriving.known() else { return false };
+    let (here, before) = (known_here(local, site), known_here(kept, site));
+    let (Some(arrived), Some(stored), Some(earlier)) =
+        (&incoming.history, &here.history, &before.history)
+    else {
+        return false;
+    };
+    arrived.contains(earlier) && stored.contains(earlier) && !is_unknown(&incoming, &before, site)
+}
+
 /// Returns the version to store after a resolver has decided between the local and the arriving version. A decision is
 /// recorded as a merge of both under `next_cas`. If the arriving version is of a lost branch of this bucket's history, the
 /// decision is recorded as a write of this bucket instead.
@@ -276,6 +314,43 @@ mod tests {
                 receive(Some(&stored(&merge)), &arriving, &site(), POLICY, Cas(40), Seqno::ZERO);
             assert_eq!(again, Ok(Outcome::Keep), "it is not asked twice");
         }
+    }
+
+    #[test]
+    fn a_resolver_learns_the_histories_of_both_versions() {
+        let base = History::of_write(id("there"), Cas(10));
+        let local = stored(&version("1", 20, &base.written_over(id("here"), Cas(20))));
+        let arriving = version("2", 30, &base.written_over(id("there"), Cas(30)));
+        let mut context = ConflictContext::default();
+        add_histories(&mut context, &local, &arriving, &site()).unwrap();
+        assert_eq!(context.here, "here");
+        let history = context.local.unwrap();
+        assert_eq!((&history.source[..], history.cas), ("here", Cas(20)));
+        assert_eq!(history.previous, [("there".to_owned(), Cas(10))]);
+        let history = context.remote.unwrap();
+        assert_eq!(
+            (&history.source[..], history.cas, history.previous),
+            ("there", Cas(30), vec![])
+        );
+    }
+
+    #[test]
+    fn only_a_version_that_went_into_both_is_a_common_ancestor() {
+        let first = History::of_write(id("here"), Cas(10));
+        let theirs = version("3", 40, &first.written_over(id("there"), Cas(40)));
+        let second = History::of_write(id("here"), Cas(20));
+        let third = stored(&version("third", 30, &History::of_write(id("here"), Cas(30))));
+        let is_common = |cas, history: &History| {
+            let kept = stored(&version("kept", cas, history));
+            is_common_ancestor(&kept, &third, &theirs, &site())
+        };
+        assert!(is_common(10, &first));
+        assert!(!is_common(20, &second), "the other side never had it");
+        let elsewhere = History::of_write(id("elsewhere"), Cas(5));
+        assert!(!is_common(5, &elsewhere), "neither version knows it");
+        // The arriving version lists 10 of this bucket, but not this version of a branch that was lost.
+        let lost = History::of_write(id("here"), Cas(7));
+        assert!(!is_common(7, &lost));
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 use crate::SourceId;
 use nacre_types::Cas;
+use nacre_vbucket::VersionHistory;
 use std::collections::BTreeMap;
 
 /// The newest known version of some sources.
@@ -182,6 +183,19 @@ impl History {
         add_all(&mut previous, &other.previous);
         add_all(&mut previous, &other.represented());
         History::make(source, version, self.represented(), previous)
+    }
+
+    /// Returns the history in the form that resolvers receive.
+    pub fn shown(&self) -> VersionHistory {
+        let listed = |versions: &Versions| {
+            versions.iter().map(|(source, cas)| (source.to_string(), *cas)).collect()
+        };
+        VersionHistory {
+            source: self.source.to_string(),
+            cas: self.version,
+            merged: listed(&self.merged),
+            previous: listed(&self.previous),
+        }
     }
 
     /// Forgets the versions of other sources that are older than `before`.

@@ -36,7 +36,9 @@ mod source;
 mod stored;
 mod window;
 
-pub use arrival::{Arriving, Outcome, first_loss, known_here, receive, settle};
+pub use arrival::{
+    Arriving, Outcome, add_histories, first_loss, is_common_ancestor, known_here, receive, settle,
+};
 pub use attribute::{Known, Malformed, Site};
 pub use checkpoint::{
     RECORDS_MAX, Record, Records, SourceState, TargetPoint, TargetPoints, TargetState,

@@ -52,6 +52,9 @@
 
 pub(crate) mod outside;
 mod paths;
+mod resolver;
+
+pub use resolver::{kept, merged, version};
 
 use crate::{
     DocumentError, Event, EventKind, Events, Fault, MemoryState, Request, Response, Service,

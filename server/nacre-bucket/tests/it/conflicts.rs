@@ -4,10 +4,11 @@ use crate::versions::{ADD, DELETE, SET, version};
 use crate::world::{Answer, Connection, Node, World, request};
 use nacre_bucket::Bucket;
 use nacre_bucket::conflict::{Conflicts, Resolve, Undecided};
-use nacre_cluster::{BucketSettings, EvictionPolicy};
+use nacre_cluster::{BucketSettings, EvictionPolicy, HistoryRetention, StorageBackend};
 
 use nacre_types::{Cas, CollectionId, DocKey, Vbid};
-use nacre_vbucket::{Command, Condition, Verdict, Version};
+use nacre_vbucket::{Command, Condition, ConflictContext, Verdict, Version};
+use nacre_xdcr::{History, SourceId, attribute};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -25,12 +26,20 @@ struct Double {
     answering: Mutex<Answering>,
     /// The pairs of bodies passed to the resolver.
     asked: Mutex<Vec<[String; 2]>>,
+    contexts: Mutex<Vec<ConflictContext>>,
     reproached: Mutex<Vec<String>>,
 }
 
 impl Resolve for Double {
-    fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided> {
+    fn resolve(
+        &self,
+        key: &[u8],
+        local: &Version,
+        remote: &Version,
+        context: &ConflictContext,
+    ) -> Result<Verdict, Undecided> {
         assert_eq!(key, b"k");
+        self.contexts.lock().push(context.clone());
         let text = |version: &Version| String::from_utf8(version.body.clone()).unwrap();
         self.asked.lock().push([text(local), text(remote)]);
         (self.answering.lock())(local, remote)
@@ -67,6 +76,7 @@ impl Stage {
         let double = Arc::new(Double {
             answering: Mutex::new(Box::new(answering)),
             asked: Mutex::default(),
+            contexts: Mutex::default(),
             reproached: Mutex::default(),
         });
         Conflicts::set_resolver(&bucket, &*world, Some(Arc::clone(&double) as _));
@@ -259,6 +269,56 @@ fn a_write_that_cannot_be_stored_fails_temporarily_and_is_reported() {
     let reproached = stage.double.reproached.lock().clone();
     assert_eq!(reproached, ["what it merged is larger than a document may be"]);
     assert_eq!(stage.asked(), 1);
+}
+
+/// Returns what the resolver of a bucket with these settings learns, when the other cluster has changed the first of two
+/// versions: the facts, the bucket's name in histories, and the CAS of the first version and of the other cluster's.
+fn facts(settings: BucketSettings) -> (ConflictContext, String, u64, u64) {
+    const CLUSTER: &str = "c";
+    let mut stage = Stage::with(settings, |_, _| Ok(Verdict::Merged(b"both".to_vec())));
+    stage.bucket.set_histories(CLUSTER, Some(0));
+    let here = SourceId::of(&stage.bucket.uuid, CLUSTER);
+    assert_eq!(stage.connection.set("k", "first").status, 0);
+    let first = stage.meta().1;
+    assert_eq!(stage.connection.set("k", "second").status, 0);
+    // The store keeps the first version when it has both.
+    stage.world.run_tasks();
+    let remote_cas = stage.meta().1 + (1 << 16);
+    let there = SourceId::parse("there").unwrap();
+    let history = History::of_write(here.clone(), Cas(first)).written_over(there, Cas(remote_cas));
+    let attributes = attribute::stamp(&[], &history, Cas(remote_cas)).unwrap();
+    let mut bytes = version(SET, &[&attributes[..], b"remote"].concat(), 9, remote_cas, 0);
+    bytes[5] = 0x04;
+    assert_eq!(stage.ask(&bytes).status, 0);
+    assert_eq!(*stage.double.asked.lock(), [["second".to_owned(), "remote".to_owned()]]);
+    let context = stage.double.contexts.lock().pop().unwrap();
+    (context, here.to_string(), first, remote_cas)
+}
+
+#[test]
+fn a_resolver_learns_where_versions_come_from_and_the_kept_common_ancestor() {
+    let settings = BucketSettings {
+        storage_backend: StorageBackend::Magma,
+        eviction_policy: EvictionPolicy::Full,
+        history: HistoryRetention { seconds: 3600, ..HistoryRetention::default() },
+        ..BucketSettings::default()
+    };
+    let (context, here, first, remote_cas) = facts(settings);
+    assert_eq!((&context.scope[..], &context.collection[..]), ("_default", "_default"));
+    assert_eq!(context.here, here);
+    let local = context.local.unwrap();
+    assert_eq!((&local.source, local.previous.len()), (&here, 0));
+    let remote = context.remote.unwrap();
+    assert_eq!((&remote.source[..], remote.cas), ("there", Cas(remote_cas)));
+    assert_eq!(remote.previous, [(here, Cas(first))]);
+    let base = context.base.unwrap();
+    assert_eq!((&base.body[..], base.cas), (&b"first"[..], Cas(first)));
+}
+
+#[test]
+fn without_kept_versions_a_resolver_learns_no_common_ancestor() {
+    let (context, here, ..) = facts(BucketSettings::default());
+    assert_eq!((context.here, context.base), (here, None));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const REFERENCES: &str = "/pools/default/remoteClusters";
 const SETTINGS: &str = "/settings/replications";
@@ -38,6 +38,12 @@ enum Action {
         /// File with the authority of the other cluster, in PEM
         #[arg(long, value_name = "FILE")]
         certificate: Option<PathBuf>,
+        /// File with the certificate by which this cluster logs in, in PEM, in place of user and password
+        #[arg(long, value_name = "FILE", requires = "client_key")]
+        client_certificate: Option<PathBuf>,
+        /// File with the private key of that certificate, in PEM
+        #[arg(long, value_name = "FILE", requires = "client_certificate")]
+        client_key: Option<PathBuf>,
     },
     /// Remove the reference to a cluster that has no replications
     Unlink {
@@ -197,8 +203,9 @@ fn setting(text: &str) -> Result<(String, String), String> {
 pub fn run(options: &Options) -> Result<(), String> {
     let server = &options.server;
     match &options.action {
-        Action::Link { name, host, login, secure, certificate } => {
-            link(server, name, host, login.of(server)?, *secure, certificate.as_ref())
+        Action::Link { name, host, login, secure, certificate, client_certificate, client_key } => {
+            let identity = client_certificate.as_deref().zip(client_key.as_deref());
+            link(server, [name, host], login, *secure, certificate.as_deref(), identity)
         }
         Action::Unlink { name } => {
             let path = format!("{REFERENCES}/{}", encoded(name));
@@ -253,31 +260,39 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 fn link(
     server: &Server,
-    name: &str,
-    host: &str,
-    (user, password): (&str, &str),
+    [name, host]: [&str; 2],
+    login: &Login,
     secure: Security,
-    certificate: Option<&PathBuf>,
+    certificate: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
 ) -> Result<(), String> {
-    let certificate = match certificate {
-        None => String::new(),
-        Some(path) => {
-            std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?
-        }
+    let certificate = certificate.map(read).transpose()?.unwrap_or_default();
+    let identity = match identity {
+        Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+        None => None,
     };
-    let mut fields = vec![
-        ("name", name),
-        ("hostname", host),
-        ("username", user),
-        ("password", password),
-        ("secureType", secure.word()),
-    ];
+    let mut fields = vec![("name", name), ("hostname", host), ("secureType", secure.word())];
+    match &identity {
+        Some((certificate, key)) => {
+            fields.push(("clientCertificate", certificate));
+            fields.push(("clientKey", key));
+        }
+        None => {
+            let (user, password) = login.of(server)?;
+            fields.extend([("username", user), ("password", password)]);
+        }
+    }
     if !certificate.is_empty() {
         fields.push(("certificate", &certificate));
     }
     let made = post(server, REFERENCES, &fields)?;
     println!("{name} is the cluster {} at {}", text(&made["uuid"]), text(&made["hostname"]));
     Ok(())
+}
+
+/// Returns the text of a file.
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn encoded(text: &str) -> String {

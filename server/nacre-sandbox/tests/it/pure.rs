@@ -1,11 +1,14 @@
 //! Resolvers and functions.
 
 use crate::fixture::*;
+use crate::hostile::module::component_of;
+use nacre_sandbox::pure_script::{PureScript, PureStep, Side, play_pure};
 use nacre_sandbox::{
-    Call, Caller, Capsule, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup, replay,
+    Call, Caller, Capsule, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup, World,
+    replay,
 };
 use nacre_types::Cas;
-use nacre_vbucket::{Verdict, Version};
+use nacre_vbucket::{ConflictContext, Verdict, Version, VersionHistory};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +23,7 @@ fn a_resolver_decides_within_its_deadline() {
     let resolver = Resolver::open(plugin("probe-resolver"), pure()).unwrap();
     let resolve = |local: &str, remote: &str| {
         let version = |body: &str| Version { body: body.into(), ..Version::default() };
-        resolver.resolve(b"k", &version(local), &version(remote))
+        resolver.resolve(b"k", &version(local), &version(remote), &ConflictContext::default())
     };
     assert_eq!(resolve("long", "abc"), Ok(Verdict::KeepLocal));
     assert_eq!(resolve("long", "longer"), Ok(Verdict::KeepRemote));
@@ -29,6 +32,88 @@ fn a_resolver_decides_within_its_deadline() {
     insta::assert_snapshot!(resolve("refuse", "").unwrap_err(), @"p: no verdict");
     assert_eq!(resolve("a", ""), Ok(Verdict::KeepLocal), "the next call finds a fresh instance");
     assert_eq!(resolver.status().readers.failures, 2);
+}
+
+#[test]
+fn a_resolver_learns_where_the_versions_come_from() {
+    let resolver = Resolver::open(plugin("probe-resolver"), pure()).unwrap();
+    let history = |source: &str, previous: &[(&str, u64)]| VersionHistory {
+        source: source.into(),
+        cas: Cas(9),
+        merged: vec![("m".into(), Cas(1))],
+        previous: previous.iter().map(|(source, cas)| ((*source).into(), Cas(*cas))).collect(),
+    };
+    let mut context = ConflictContext {
+        scope: "s".into(),
+        collection: "c".into(),
+        here: "one".into(),
+        local: Some(history("one", &[])),
+        remote: Some(history("two", &[("one", 5)])),
+        base: Some(Version { body: "base".into(), cas: Cas(5), ..Version::default() }),
+    };
+    let learnt = |context: &ConflictContext| {
+        let local = Version { body: "context".into(), ..Version::default() };
+        match resolver.resolve(b"k", &local, &Version::default(), context).unwrap() {
+            Verdict::Merged(body) => serde_json::from_slice::<serde_json::Value>(&body).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let expected = serde_json::json!({
+        "keyspace": "s.c",
+        "here": "one",
+        "local": ["one", 9, [["m", 1]], []],
+        "remote": ["two", 9, [["m", 1]], [["one", 5]]],
+        "base": ["base", 5],
+    });
+    assert_eq!(learnt(&context), expected);
+    (context.local, context.remote, context.base) = (None, None, None);
+    let facts = learnt(&context);
+    assert!(["local", "remote", "base"].iter().all(|name| facts[*name].is_null()), "{facts}");
+}
+
+/// A component of the world `resolver`, which existed before resolvers saw histories. The longer body wins.
+const WITHOUT_HISTORIES: &str = r#"(module
+    (memory (export "memory") 2)
+    (global $heap (mut i32) (i32.const 4096))
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+        (local $at i32)
+        (local.set $at (i32.and (i32.add (global.get $heap) (i32.const 7)) (i32.const -8)))
+        (global.set $heap (i32.add (local.get $at) (local.get 3)))
+        (local.get $at))
+    (func (export "nacre:plugin/lifecycle@0.1.0#describe") (result i32) (i32.const 1024))
+    (func (export "nacre:plugin/lifecycle@0.1.0#init") (param i32 i32) (result i32)
+        (i32.const 1024))
+    ;; The arguments are in memory: the key, and two versions of 48 bytes that begin with address and length of the body.
+    (func (export "nacre:plugin/resolution@0.1.0#resolve") (param i32) (result i32)
+        (i32.store8 (i32.const 2052)
+            (i32.lt_u (i32.load offset=12 (local.get 0)) (i32.load offset=60 (local.get 0))))
+        (i32.const 2048)))"#;
+
+#[test]
+fn a_resolver_without_histories_decides_as_before() {
+    let component = component_of("resolver", wat::parse_str(WITHOUT_HISTORIES).unwrap());
+    let plugin = load("before", &component).unwrap();
+    assert_eq!(plugin.world(), World::Resolver);
+    let resolver = Resolver::open(plugin.clone(), pure()).unwrap();
+    let version = |body: &str| Version { body: body.into(), ..Version::default() };
+    let context = ConflictContext { base: Some(version("base")), ..ConflictContext::default() };
+    let resolve = |local: &str, remote: &str| {
+        resolver.resolve(b"k", &version(local), &version(remote), &context)
+    };
+    assert_eq!(resolve("longer", "long"), Ok(Verdict::KeepLocal));
+    assert_eq!(resolve("long", "longer"), Ok(Verdict::KeepRemote));
+    let step = |local: &str, remote: &str| PureStep {
+        local: Some(Side { body: local.into(), cas: 1, ..Side::default() }),
+        remote: Some(Side { body: remote.into(), cas: 2, ..Side::default() }),
+        base: Some(Side { body: "base".into(), ..Side::default() }),
+        ..PureStep::default()
+    };
+    let steps = vec![step("long", "longer"), step("same", "size")];
+    let script = PureScript { about: String::new(), config: serde_json::json!({}), steps };
+    let played = play_pure(&plugin, pure(), &script).unwrap();
+    assert_eq!(played.steps[0].verdict.as_deref(), Some("keep-remote"));
+    let error = played.steps[1].error.as_deref().unwrap();
+    assert_eq!(error, r#"the other side keeps "size", and this one "same""#);
 }
 
 #[test]
@@ -111,10 +196,28 @@ fn a_conflict_that_was_not_decided_is_not_decided_again_from_its_capsule() {
     let resolver = Resolver::open(plugin("probe-resolver"), pure()).unwrap();
     let local = Version { body: "trap".into(), cas: Cas(7), rev: 3, ..Version::default() };
     let remote = Version { is_deleted: true, flags: 1, expiry: 9, ..Version::default() };
-    resolver.resolve(b"k", &local, &remote).unwrap_err();
+    let history = VersionHistory {
+        source: "there".into(),
+        cas: Cas(8),
+        merged: vec![("a".into(), Cas(1))],
+        previous: vec![("b".into(), Cas(2))],
+    };
+    let context = ConflictContext {
+        scope: "s".into(),
+        collection: "c".into(),
+        here: "here".into(),
+        remote: Some(history),
+        base: Some(Version { body: "base".into(), ..Version::default() }),
+        ..ConflictContext::default()
+    };
+    resolver.resolve(b"k", &local, &remote, &context).unwrap_err();
     let capsules = kept(resolver.take_capsules());
     assert_eq!(capsules.len(), 1);
-    let Call::Resolve { key, local: then, remote: arrived } = &capsules[0].call else { panic!() };
+    let Call::Resolve { key, local: then, remote: arrived, context: facts } = &capsules[0].call
+    else {
+        panic!()
+    };
+    assert_eq!(ConflictContext::from(&**facts), context);
     assert_eq!(&key.0, b"k");
     assert_eq!((Version::from(then), Version::from(arrived)), (local.clone(), remote.clone()));
     let again = replayed("probe-resolver", &capsules[0]);
@@ -122,7 +225,7 @@ fn a_conflict_that_was_not_decided_is_not_decided_again_from_its_capsule() {
     // Parts that are too large are omitted from the file.
     let large = Version { body: [b"trap".to_vec(), vec![0; 5 << 20]].concat(), ..local };
     let endless = Version { body: "loop".into(), ..large.clone() };
-    resolver.resolve(b"k", &endless, &large).unwrap_err();
+    resolver.resolve(b"k", &endless, &large, &context).unwrap_err();
     let capsules = kept(resolver.take_capsules());
     assert!(!capsules[0].is_whole && capsules[0].to_json().len() < 10_000);
     let error = replay(&plugin("probe-resolver"), &capsules[0]).unwrap_err();

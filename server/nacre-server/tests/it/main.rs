@@ -67,5 +67,6 @@ mod user_functions;
 mod users;
 mod views;
 mod xdcr;
+mod xdcr_certificates;
 mod xdcr_distance;
 mod xdcr_failures;

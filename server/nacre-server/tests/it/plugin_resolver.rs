@@ -106,7 +106,7 @@ fn a_resolver_that_traps_fails_one_write_and_delays_no_other() {
     let kept: Vec<_> = kept_calls(directory.path())
         .into_iter()
         .map(|call| match call {
-            Call::Resolve { key, local, remote } => [key.0, local.body.0, remote.body.0],
+            Call::Resolve { key, local, remote, .. } => [key.0, local.body.0, remote.body.0],
             other => panic!("{other:?}"),
         })
         .collect();

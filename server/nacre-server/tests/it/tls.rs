@@ -19,28 +19,38 @@ pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A certificate and its key, in PEM.
 pub struct Pair {
-    certificate: String,
-    key: String,
+    pub certificate: String,
+    pub key: String,
 }
 
 /// An authority of the operator's own.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "operator");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn sign(&self, name: &str) -> Pair {
+    pub fn sign(&self, name: &str) -> Pair {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
+}
+
+/// Makes a node trust the clients of this authority, and demand their certificates on ports with TLS. A common name
+/// `user:NAME` names a user.
+pub fn demand_certificates(server: &Server, data_dir: &Path, authority: &Authority) {
+    put(&data_dir.join("inbox/CA/operator.pem"), &authority.0.pem());
+    let trusted = server.rest("POST", "/node/controller/loadTrustedCAs", "").unwrap();
+    assert_eq!(trusted.status, 200, "{}", trusted.text());
+    let settings = r#"{"state":"mandatory","prefixes":[{"path":"subject.cn","prefix":"user:"}]}"#;
+    assert_eq!(server.rest("POST", "/settings/clientCertAuth", settings).unwrap().status, 202);
 }
 
 /// Connects, trusting only the authority in `pem`.

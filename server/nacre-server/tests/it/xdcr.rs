@@ -6,8 +6,9 @@ use crate::plugin_functions::upload;
 use crate::plugins::ask;
 use crate::process::{PASSWORD, USER};
 use crate::xdcr_failures::unix_ns;
-use nacre_client::{Bucket, Key, Login, Metadata, StoreOptions, Version};
+use nacre_client::{Bucket, Durability, Key, Login, Metadata, StoreOptions, Version};
 use nacre_conformance::http;
+use nacre_types::Vbid;
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -281,6 +282,55 @@ fn resolvers_of_two_clusters_come_to_the_same_decision() {
             assert_eq!(get(client, &key).as_deref(), Some("\"the longer one stays\""), "{key}");
         }
     }
+}
+
+/// The resolver shows the facts that it receives as the merged body.
+#[test]
+fn a_resolver_receives_histories_and_the_common_ancestor_that_its_bucket_keeps() {
+    let nodes = [Node::start(), Node::start()];
+    for node in &nodes {
+        let kept = "storageBackend=magma&historyRetentionSeconds=3600&replicaNumber=0";
+        let form = format!("name=b&ramQuotaMB=256&numVBuckets=16&{kept}");
+        node.succeed("POST", BUCKETS, &form);
+        node.succeed("POST", "/pools/default/buckets/b", "enableCrossClusterVersioning=true");
+        assert_eq!(upload(node.server(), "resolver", "1", "").0, 201);
+        let wanted = json!({"package": "resolver", "version": "1", "bucket": "b"}).to_string();
+        let (status, told) = ask(node.server(), "PUT", "/deployments/facts", "", wanted.as_bytes());
+        assert_eq!((status, &told["state"]), (200, &json!("running")), "{told}");
+    }
+    let [mut one, mut two] = [client(&nodes[0], "b"), client(&nodes[1], "b")];
+    let first = one.set(Key::of_default(b"k"), b"\"first\"", StoreOptions::default()).unwrap();
+    nodes[0].succeed("POST", REFERENCES, &reference("other", &nodes[1]));
+    nodes[0].succeed("POST", CREATE, &replication("b", "other", "b"));
+    nodes[0].wait_until("the first version", |node| task(node)["docsWritten"] == 1);
+    printed(&nodes[0], &["pause", "b"]);
+    nodes[0].wait_until("it to rest", |node| task(node)["status"] == "paused");
+    set(&mut two, "k", "context");
+    // The node knows the predecessors of stored versions. A durable write to the same vBucket is stored after them.
+    let vbid = Vbid::of(b"k", 16);
+    let mut names = (0..).map(|number| format!("other-{number}"));
+    let neighbour = names.find(|name| Vbid::of(name.as_bytes(), 16) == vbid).unwrap();
+    let durability = Some(Durability::PersistMajority);
+    let durable = StoreOptions { durability, ..StoreOptions::default() };
+    two.set(Key::of_default(neighbour.as_bytes()), b"1", durable).unwrap();
+    set(&mut one, "k", "\"remote\"");
+    printed(&nodes[0], &["resume", "b"]);
+
+    let two = std::cell::RefCell::new(two);
+    let facts = || serde_json::from_str::<Value>(&get(&mut two.borrow_mut(), "k").unwrap());
+    nodes[1].wait_until("the decision", |_| facts().is_ok());
+    let facts = facts().unwrap();
+    assert_eq!(facts["keyspace"], "_default._default");
+    assert_eq!(facts["base"], json!(["\"first\"", first.cas]));
+    let here = facts["here"].as_str().unwrap();
+    assert_eq!((here.len(), &facts["local"][0]), (22, &json!(here)));
+    let there = &facts["remote"][0];
+    assert_eq!(
+        facts["local"][3],
+        json!([[there, first.cas]]),
+        "its version was written over the first"
+    );
+    assert!(there.is_string() && there != here, "{facts}");
 }
 
 /// Both buckets have versions with the same CAS, revision, flags and expiry, as of writes within one tick of two clocks: small

@@ -4,14 +4,15 @@ use crate::Xdcr;
 use crate::form::{self, Form, invalid, ok, refused, segment};
 use crate::record::{self, Agreed, Reference, Security, Write};
 use crate::target::{Management, Unusable};
+use nacre_client::IdentityError;
 use nacre_node::service::{HttpReply, HttpRequest};
 use nacre_node::{Error, Node};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// The longest name of a reference, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// The longest certificate, in bytes.
+/// The longest certificate or key, in bytes.
 const CERTIFICATE_BYTES_MAX: usize = 64 << 10;
 /// The longest other field, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -92,7 +93,8 @@ fn put(
         form.get("just_validate").is_some_and(|value| value == "1" || value == "true");
     let management =
         Management::new(&reference, &[]).map_err(|reason| invalid("certificate", reason))?;
-    reference.uuid = management.cluster().map_err(|unusable| unreachable(&unusable))?.uuid;
+    reference.uuid =
+        management.cluster().map_err(|unusable| unreachable(&reference, &unusable))?.uuid;
     let before = known.map(|known| known.name.clone());
     let done = record::change(node, |seen, agreed| {
         if let Some(reason) = conflict(&agreed, &reference, before.as_deref()) {
@@ -138,8 +140,19 @@ fn conflict(
     None
 }
 
-fn unreachable(unusable: &Unusable) -> HttpReply {
+fn unreachable(reference: &Reference, unusable: &Unusable) -> HttpReply {
     match unusable {
+        Unusable::Unauthorized(_) if reference.has_client_certificate() => invalid(
+            "clientCertificate",
+            format!("Authentication failed. Verify the client certificate: {unusable}."),
+        ),
+        // A node that does not know the authority of the certificate closes the connection.
+        other if reference.has_client_certificate() => invalid(
+            "hostname",
+            format!(
+                "Could not connect to the remote cluster, which may refuse the client certificate: {other}"
+            ),
+        ),
         Unusable::Unauthorized(_) => invalid(
             "_",
             format!("Authentication failed. Verify username and password: {unusable}."),
@@ -150,29 +163,24 @@ fn unreachable(unusable: &Unusable) -> HttpReply {
 
 /// Reads a reference. Fields that the form lacks keep their values of `known`.
 fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> {
-    let mut wrong = serde_json::Map::new();
+    let mut wrong = Map::new();
     for field in form.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
         wrong.insert(field.clone(), json!("it is not a field of references"));
     }
     for (field, value) in form {
-        let most = if field == "certificate" { CERTIFICATE_BYTES_MAX } else { TEXT_BYTES_MAX };
-        if value.len() > most && !field.starts_with("client") {
+        let is_pem = ["certificate", "clientCertificate", "clientKey"].contains(&field.as_str());
+        let most = if is_pem { CERTIFICATE_BYTES_MAX } else { TEXT_BYTES_MAX };
+        if value.len() > most {
             wrong.insert(field.clone(), json!(format!("it has more than {most} bytes")));
         }
     }
-    let given = |field: &str| form.get(field).filter(|value| !value.is_empty()).cloned();
     let mut required = |field: &str, before: Option<&String>, reason: &str| {
-        let value = given(field).or_else(|| before.cloned());
-        if value.is_none() {
-            wrong.insert(field.to_owned(), json!(reason));
-        }
-        value.unwrap_or_default()
+        required(form, &mut wrong, field, before, reason)
     };
     let name = required("name", known.map(|known| &known.name), "cluster name is missing");
     let hostname =
         required("hostname", known.map(|known| &known.hostname), "hostname (ip) is missing");
-    let username = required("username", known.map(|known| &known.username), "username is missing");
-    let password = required("password", known.map(|known| &known.password), "password is missing");
+    let login = login(form, known, &mut wrong);
     let security = match security(form) {
         Ok(security) => security.or(known.map(|known| known.security)).unwrap_or_default(),
         Err((field, reason)) => {
@@ -188,8 +196,9 @@ fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> 
         let reason = "a certificate is used with encryption only: set secureType to full";
         wrong.insert("certificate".to_owned(), json!(reason));
     }
-    if ["clientCertificate", "clientKey"].iter().any(|field| given(field).is_some()) {
-        let reason = "client certificates are not supported yet: give username and password";
+    if login.is_by_certificate && security != Security::Full {
+        let reason =
+            "a client certificate is used with full encryption only: set secureType to full";
         wrong.insert("clientCertificate".to_owned(), json!(reason));
     }
     if name.len() > NAME_BYTES_MAX || name.contains('/') {
@@ -199,7 +208,7 @@ fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> 
         wrong.entry("hostname").or_insert_with(|| json!(reason));
         String::new()
     });
-    let keeps_password = given("password").is_none();
+    let keeps_password = !login.is_by_certificate && given(form, "password").is_none();
     if known.is_some_and(|known| {
         keeps_password && !is_same_server(known, &hostname, security, &certificate)
     }) {
@@ -213,7 +222,87 @@ fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> 
     let external = form.get("network_type").map(|value| value == "external");
     let external = external.or(known.map(|known| known.external)).unwrap_or(false);
     let uuid = String::new();
-    Ok(Reference { name, uuid, hostname, username, password, security, certificate, external })
+    let Login { username, password, client_certificate, client_key, .. } = login;
+    let reference = Reference {
+        name,
+        uuid,
+        hostname,
+        username,
+        password,
+        security,
+        certificate,
+        client_certificate,
+        client_key,
+        external,
+    };
+    match reference.identity() {
+        Ok(_) => Ok(reference),
+        Err(IdentityError::Certificate(reason)) => Err(invalid("clientCertificate", reason)),
+        Err(IdentityError::Key(reason)) => Err(invalid("clientKey", reason)),
+    }
+}
+
+/// Returns the value of a field that is not empty.
+fn given<'a>(form: &'a Form, field: &str) -> Option<&'a String> {
+    form.get(field).filter(|value| !value.is_empty())
+}
+
+/// Returns the value of a field, or else the value `before`. If both are missing, `wrong` gets the reason.
+fn required(
+    form: &Form,
+    wrong: &mut Map<String, Value>,
+    field: &str,
+    before: Option<&String>,
+    reason: &str,
+) -> String {
+    let value = given(form, field).or(before.filter(|value| !value.is_empty()));
+    if value.is_none() {
+        wrong.insert(field.to_owned(), json!(reason));
+    }
+    value.cloned().unwrap_or_default()
+}
+
+/// The login of a reference: a user and a password, or a client certificate and its key.
+#[derive(Default)]
+struct Login {
+    is_by_certificate: bool,
+    username: String,
+    password: String,
+    client_certificate: String,
+    client_key: String,
+}
+
+/// Reads the login. A form without any part of it keeps that of `known`.
+fn login(form: &Form, known: Option<&Reference>, wrong: &mut Map<String, Value>) -> Login {
+    let has_one = |fields: [&str; 2]| fields.iter().any(|field| given(form, field).is_some());
+    let (names_user, has_certificate) =
+        (has_one(["username", "password"]), has_one(["clientCertificate", "clientKey"]));
+    let keeps_certificate = known.filter(|known| known.has_client_certificate() && !names_user);
+    if has_certificate || keeps_certificate.is_some() {
+        if names_user {
+            let reason =
+                "username and client certificate cannot both be given when secure type is full";
+            wrong.insert("clientCertificate".to_owned(), json!(reason));
+            return Login { is_by_certificate: true, ..Login::default() };
+        }
+        // A certificate and its key are replaced together.
+        let kept = keeps_certificate.filter(|_| !has_certificate);
+        let (certificate, key) =
+            kept.map(|kept| (&kept.client_certificate, &kept.client_key)).unzip();
+        let missing = ["the certificate is missing", "the key of the certificate is missing"];
+        return Login {
+            is_by_certificate: true,
+            client_certificate: required(form, wrong, "clientCertificate", certificate, missing[0]),
+            client_key: required(form, wrong, "clientKey", key, missing[1]),
+            ..Login::default()
+        };
+    }
+    let (username, password) = known.map(|known| (&known.username, &known.password)).unzip();
+    Login {
+        username: required(form, wrong, "username", username, "username is missing"),
+        password: required(form, wrong, "password", password, "password is missing"),
+        ..Login::default()
+    }
 }
 
 /// Returns true if the login goes to the same server as that of `known`, with at least the same protection on the way.
@@ -286,6 +375,9 @@ fn describe(node: &Arc<Node>, reference: &Reference) -> Value {
         described["encryptionType"] = json!(reference.security.name());
         described["certificate"] = json!(reference.certificate);
     }
+    if reference.has_client_certificate() {
+        described["clientCertificate"] = json!(reference.client_certificate);
+    }
     described
 }
 
@@ -335,6 +427,61 @@ mod tests {
         ] {
             assert!(wrong(&[(field, value)]).contains(field) || field == "clientKey", "{field}");
         }
+    }
+
+    /// Returns the answer to a form without a user.
+    fn refused_certificate(fields: &[(&str, &str)]) -> String {
+        let whole = [("name", "b"), ("hostname", "b"), ("secureType", "full")];
+        let all = whole.iter().chain(fields);
+        let form = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let reply = read(&form, None).unwrap_err();
+        assert_eq!(reply.status, 400);
+        String::from_utf8(reply.body).unwrap()
+    }
+
+    #[test]
+    fn a_client_certificate_that_cannot_be_used_is_refused_by_name() {
+        let lone = refused_certificate(&[("clientCertificate", "x")]);
+        insta::assert_snapshot!(lone, @r#"{"clientKey":"the key of the certificate is missing"}"#);
+        let lone = refused_certificate(&[("clientKey", "x")]);
+        insta::assert_snapshot!(lone, @r#"{"clientCertificate":"the certificate is missing"}"#);
+        let pair = [("clientCertificate", "x"), ("clientKey", "y")];
+        let malformed = refused_certificate(&pair);
+        insta::assert_snapshot!(malformed, @r#"{"clientCertificate":"it has no certificate in PEM"}"#);
+        let half = refused_certificate(&[&pair[..], &[("secureType", "half")]].concat());
+        assert!(half.contains("full encryption only"), "{half}");
+        let both = wrong(&[&pair[..], &[("secureType", "full")]].concat());
+        assert!(both.contains("cannot both be given"), "{both}");
+        let large = "x".repeat(CERTIFICATE_BYTES_MAX + 1);
+        let large = refused_certificate(&[("clientCertificate", "x"), ("clientKey", &large)]);
+        assert!(large.contains("it has more than 65536 bytes"), "{large}");
+    }
+
+    #[test]
+    fn an_edit_keeps_or_replaces_the_login() {
+        let known = Reference {
+            username: String::new(),
+            password: String::new(),
+            client_certificate: "c".to_owned(),
+            client_key: "k".to_owned(),
+            ..read(&form(&[("secureType", "full")]), None).unwrap()
+        };
+        let edit = |fields: &[(&str, &str)]| {
+            let fields =
+                fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let mut wrong = Map::new();
+            (login(&fields.collect(), Some(&known), &mut wrong), wrong)
+        };
+        let (kept, wrong) = edit(&[("name", "c")]);
+        assert!(kept.is_by_certificate && wrong.is_empty(), "{wrong:?}");
+        assert_eq!((&kept.client_certificate[..], &kept.client_key[..]), ("c", "k"));
+        let (_, wrong) = edit(&[("clientCertificate", "other")]);
+        assert!(wrong.contains_key("clientKey"), "they are replaced together: {wrong:?}");
+        let (user, wrong) = edit(&[("username", "ann"), ("password", "pw")]);
+        assert!(!user.is_by_certificate && wrong.is_empty(), "{wrong:?}");
+        assert_eq!((&user.password[..], &user.client_key[..]), ("pw", ""));
+        let (_, wrong) = edit(&[("username", "ann")]);
+        assert!(wrong.contains_key("password"), "{wrong:?}");
     }
 
     #[test]
