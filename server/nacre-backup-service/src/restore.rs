@@ -128,11 +128,13 @@ impl Restore {
         if [&self.start, &self.end].iter().any(|name| !name.is_empty() && !is_id(name)) {
             return refused("start and end are names of backups");
         }
-        // A backup is always restored with all that it continues.
         if !self.start.is_empty() && self.start > self.end && !self.end.is_empty() {
-            return refused("start is older than end");
+            return refused("start is newer than end");
         }
         let mut options = Vec::new();
+        if !self.start.is_empty() {
+            options.push(format!("--from={}", self.start));
+        }
         if self.auto_create_buckets {
             options.push("--create-buckets".to_owned());
         }
@@ -241,6 +243,9 @@ mod tests {
         assert_eq!(options(all).unwrap(), expected);
         let some = r#"{"disable_views":true,"disable_eventing":true,"disable_data":true}"#;
         assert_eq!(options(some).unwrap(), ["--definitions=indexes,search", "--no-data"]);
+        let range = r#"{"start":"01J00000000000000000000001","end":"01J00000000000000000000002"}"#;
+        let expected = ["--from=01J00000000000000000000001", "--definitions"];
+        assert_eq!(options(range).unwrap(), expected);
         let expired = r#"{"replace_ttl":"expired","replace_ttl_with":"2027-01-31T13:00:00+01:00"}"#;
         let expected = ["--definitions", "--ttl=2027-01-31T12:00:00Z", "--ttl-for=expired"];
         assert_eq!(options(expired).unwrap(), expected);
@@ -255,6 +260,10 @@ mod tests {
             ("invalid replace_ttl", r#"{"replace_ttl_with":"0"}"#),
             ("names of backups", r#"{"end":"--force"}"#),
             ("names of backups", r#"{"start":"2026-11-01"}"#),
+            (
+                "start is newer than end",
+                r#"{"start":"01J00000000000000000000002","end":"01J00000000000000000000001"}"#,
+            ),
             ("unknown field", r#"{"force":true}"#),
         ] {
             let refused = options(text).unwrap_err();

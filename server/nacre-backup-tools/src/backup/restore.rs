@@ -31,6 +31,10 @@ pub struct Restore {
     /// nine decimal places of a second. Newer documents in the bucket are kept: restore into another bucket, or use --force
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Timestamp>,
+    /// Restore only the changes in this backup and in those after it: its ID, the beginning of its ID, or latest (default: all that the
+    /// restored backup is based on)
+    #[arg(long, value_name = "BACKUP", conflicts_with = "at")]
+    from: Option<String>,
     #[command(flatten)]
     server: Server,
     /// Bucket of the backup; repeatable (default: all buckets)
@@ -139,6 +143,10 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         (None, Some(cas)) => first_after(&repository, cas, &options.bucket)?,
         (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
     };
+    let from = options.from.as_deref().map(|from| find(&repository, from)).transpose()?;
+    if let Some(from) = from.filter(|from| *from > id) {
+        return Err(format!("the backup {from} is newer than {id}"));
+    }
     let mapping = Mapping::read(&options.mapping)?;
     let reading = Reading::begin(&repository, id)?;
     let manifest = repository.manifest(id)?;
@@ -168,7 +176,8 @@ pub fn restore(options: &Restore) -> Result<(), String> {
                 Some(cas) => at_moment(reader, cas)?,
                 None => reader,
             };
-            let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
+            let source = (&reader, &reading, from);
+            let counts = restore_bucket(options, cluster.as_ref(), source, &targets)?;
             report(options, part, &mapping, &counts);
             damaged += counts.damaged;
         }
@@ -332,7 +341,7 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
 fn restore_bucket(
     options: &Restore,
     cluster: Option<&Cluster<'_>>,
-    (reader, reading): (&Reader<'_>, &Reading<'_>),
+    (reader, reading, from): (&Reader<'_>, &Reading<'_>, Option<BackupId>),
     targets: &Targets,
 ) -> Result<Counts, String> {
     let names: std::collections::BTreeSet<&String> =
@@ -364,6 +373,7 @@ fn restore_bucket(
             selection,
             cluster,
             targets,
+            from,
             rules: &rules,
             writers: BTreeMap::new(),
             counts: Counts::default(),
@@ -406,6 +416,8 @@ struct Restorer<'a> {
     /// None for a dry run.
     cluster: Option<&'a Cluster<'a>>,
     targets: &'a Targets,
+    /// The oldest backup whose changes are restored; None for all.
+    from: Option<BackupId>,
     rules: &'a BTreeMap<String, WriteRule>,
     writers: BTreeMap<String, Writer<'a>>,
     counts: Counts,
@@ -438,8 +450,12 @@ impl Restorer<'_> {
             }
             read => read?,
         }
+        let after = self.from.map_or(Ok(0), |from| seqno_before(reader, vbid, from))?;
         let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
         reader.for_each(vbid, |part, record| {
+            if record.seqno <= after {
+                return Ok(());
+            }
             let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);
             let is_optional = !record.is_document() && record.seqno <= part.full_to();
             if !is_newest || (is_optional && !has_tombstones) {
@@ -476,6 +492,13 @@ impl Restorer<'_> {
         })?;
         self.writers.values_mut().try_for_each(Writer::finish)
     }
+}
+
+/// Returns the seqno up to which a vBucket has no changes of a backup and those after it.
+fn seqno_before(reader: &Reader<'_>, vbid: u16, from: BackupId) -> Result<u64, Error> {
+    let lineage = reader.lineage(vbid)?;
+    let wanted = lineage.iter().take_while(|(id, _)| *id >= from);
+    Ok(wanted.last().map_or(u64::MAX, |(_, part)| part.from))
 }
 
 fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Counts) {

@@ -145,6 +145,22 @@ fn case_15_20_a_bucket_is_restored_to_a_cluster_with_another_number_of_vbuckets(
         said,
         "would restore 142 documents and 60 tombstones into copy; 1 of dropped collections\n"
     );
+    let list = succeed(&server, &["backup", "list", &repository, "--output", "json"]);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    for (place, expected) in [
+        (0, "142 documents and 60 tombstones into copy; 1 of dropped collections"),
+        (1, "142 documents and 60 tombstones into copy"),
+        (2, "0 documents and 0 tombstones into copy"),
+    ] {
+        let id = list[place]["id"].as_str().unwrap();
+        let said = restore(&["--dry-run", "--from", id]);
+        assert_eq!(said, format!("would restore {expected}\n"), "from {id}");
+    }
+    let first = list[0]["id"].as_str().unwrap();
+    let newer = ["restore", &repository, first, "--from", "latest"];
+    let (code, _, errors) = nacre(&server, &newer);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains(&format!("is newer than {first}")), "{errors}");
     assert_eq!(diff("copy").0, Some(1), "nothing was written");
     let said = restore(&[]);
     let expected =

@@ -144,6 +144,16 @@ fn backups_are_taken_merged_examined_and_restored() {
     done(&run(&server, &format!("{active}/restore"), &restore));
     assert_eq!(value(&mut bucket, "k1").unwrap(), "{\"v\":1}");
     assert_eq!(value(&mut bucket, "k2").unwrap(), "{\"v\":1}");
+    // What has changed since then, and nothing else.
+    set(&mut bucket, "k5", "{\"v\":9}");
+    let second = info["backups"][1]["date"].clone();
+    let newer = json!({"user": USER, "password": PASSWORD, "start": second, "force_updates": true});
+    done(&run(&server, &format!("{active}/restore"), &newer));
+    assert_eq!(value(&mut bucket, "k1").unwrap(), "{\"v\":2}");
+    assert_eq!(value(&mut bucket, "k2"), None);
+    assert_eq!(value(&mut bucket, "k5").unwrap(), "{\"v\":9}");
+    done(&run(&server, &format!("{active}/restore"), &restore));
+    assert_eq!(value(&mut bucket, "k2").unwrap(), "{\"v\":1}");
     // Of it only what is selected, and without the definitions of functions.
     ["k3", "k4"].into_iter().for_each(|key| set(&mut bucket, key, "{\"v\":9}"));
     let mut some = restore.clone();
