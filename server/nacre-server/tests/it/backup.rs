@@ -261,6 +261,31 @@ fn case_14_an_encrypted_repository_and_mistakes_are_named() {
     server.kill();
 }
 
+#[test]
+fn a_backup_is_read_in_the_background_unless_it_must_not_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    create_bucket(&server, "shop", 16);
+    let mut bucket = open(&server, "shop");
+    for n in 0..50 {
+        let key = format!("key-{n}");
+        bucket.set(Key::of_default(key.as_bytes()), b"{}", StoreOptions::default()).unwrap();
+    }
+    let repository = directory.path().join("backups").display().to_string();
+    let create = |options: &[&str]| {
+        let own = ["backup", "create", &repository, "--bucket", "shop", "--full", "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let said = create(&["--priority", "usual"]);
+    assert!(said.contains("full: 50 documents"), "{said}");
+    assert_eq!(server.threads("scanner"), 0);
+    for _ in 0..2 {
+        let said = create(&[]);
+        assert!(said.contains("full: 50 documents"), "{said}");
+        assert_eq!(server.threads("scanner"), 2);
+    }
+}
+
 /// Ends the writer when it is dropped, also by a test that fails.
 pub struct Over<'a>(pub &'a AtomicBool);
 
