@@ -119,9 +119,6 @@ impl Restore {
     /// The options of the command.
     fn options(&self) -> Result<Vec<String>, Failure> {
         let refused = |message: &str| Err(Failure::bad_request(message));
-        if self.auto_remove_collections {
-            return refused("auto_remove_collections is not supported");
-        }
         let is_id = |text: &str| {
             text.len() == ID_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
         };
@@ -137,6 +134,9 @@ impl Restore {
         }
         if self.auto_create_buckets {
             options.push("--create-buckets".to_owned());
+        }
+        if self.auto_remove_collections {
+            options.push("--drop-collections".to_owned());
         }
         if self.enable_bucket_config {
             options.push("--bucket-settings".to_owned());
@@ -222,12 +222,13 @@ mod tests {
     #[test]
     fn members_become_options() {
         assert_eq!(options("{}"), Ok(vec!["--definitions".to_owned()]));
-        let all = r#"{"auto_create_buckets":true,"enable_bucket_config":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
+        let all = r#"{"auto_create_buckets":true,"auto_remove_collections":true,"enable_bucket_config":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
             "include_data":"a,b.s","exclude_data":"a.s.d","filter_keys":"^a,b","filter_values":"x$",
             "replace_ttl":"all","replace_ttl_with":"0","disable_views":true,
             "disable_gsi_indexes":true,"disable_ft_indexes":true,"disable_eventing":true}"#;
         let expected = [
             "--create-buckets",
+            "--drop-collections",
             "--bucket-settings",
             "--force",
             "--include=a",
@@ -254,7 +255,6 @@ mod tests {
     #[test]
     fn unsupported_options_of_a_restore_are_refused() {
         for (words, text) in [
-            ("auto_remove_collections is not supported", r#"{"auto_remove_collections":true}"#),
             ("replace_ttl_with is a time", r#"{"replace_ttl":"expired"}"#),
             ("invalid replace_ttl", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
             ("invalid replace_ttl", r#"{"replace_ttl_with":"0"}"#),

@@ -329,6 +329,24 @@ pub(super) fn create_collections(
     self::present(server, bucket)
 }
 
+/// Drops a collection, by the names of bucket, scope and collection. Returns false if it does not exist, or is one of the system.
+pub(super) fn drop_collection(
+    server: &Server,
+    [bucket, scope, name]: &[String; 3],
+) -> Result<bool, String> {
+    let path = bucket_path(bucket);
+    if scope == SYSTEM_SCOPE || !server.knows(&path)? {
+        return Ok(false);
+    }
+    let present = present(server, bucket)?;
+    if !present.iter().any(|found| found.scope == *scope && found.name == *name) {
+        return Ok(false);
+    }
+    let path = format!("{path}/scopes/{}/collections/{}", encoded(scope), encoded(name));
+    server.call("DELETE", &path, b"")?;
+    Ok(true)
+}
+
 /// Creates design documents and indexes that are missing. Indexes are not built. Returns what was created, and what could not be.
 pub(super) fn create_others(
     server: &Server,

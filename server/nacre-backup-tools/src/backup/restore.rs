@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use nacre_backup::{BackupId, BucketPart, Collection, Error, Reader, Repository};
 use nacre_cli::{Cluster, Server};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 
 /// Nanoseconds of a millisecond.
@@ -74,6 +74,9 @@ pub struct Restore {
     /// Restore only into the collections of the backup, not into others with the same names
     #[arg(long)]
     only_same_uid: bool,
+    /// Drop collections of the cluster that were dropped between the backups to restore (default: such collections stay)
+    #[arg(long)]
+    drop_collections: bool,
     /// Replace existing documents even if they are newer (default: the newer version is kept)
     #[arg(long)]
     force: bool,
@@ -170,6 +173,9 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     let mut damaged = 0;
     for part in parts.into_iter().filter(|part| options.select.has_bucket(part)) {
         let targets = targets(options, &mapping, part)?;
+        if options.drop_collections && !options.dry_run {
+            drop_collections(options, &mapping, part, &dropped(&repository, id, part, from)?)?;
+        }
         if !options.no_data {
             let reader = Reader::new(&repository, id, &part.name)?;
             let reader = match moment {
@@ -338,14 +344,58 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
     Ok(targets)
 }
 
+/// Returns the collections of a bucket that earlier backups of a range have, and the last one does not.
+fn dropped(
+    repository: &Repository,
+    id: BackupId,
+    part: &BucketPart,
+    from: Option<BackupId>,
+) -> Result<Vec<Collection>, Error> {
+    let is_there = |one: &Collection| {
+        part.collections.iter().any(|known| known.scope == one.scope && known.name == one.name)
+    };
+    let mut dropped = BTreeMap::new();
+    for earlier in repository.needs(id)? {
+        if from.is_some_and(|from| earlier < from) {
+            continue;
+        }
+        let read = repository.manifest(earlier)?;
+        // Another bucket of this name may be there for the sake of other buckets.
+        let same = read.0.bucket(&part.name).filter(|known| known.uuid == part.uuid);
+        for one in same.into_iter().flat_map(|known| &known.collections) {
+            if !is_there(one) {
+                dropped.insert((one.scope.clone(), one.name.clone()), one.clone());
+            }
+        }
+    }
+    Ok(dropped.into_values().collect())
+}
+
+/// Drops the targets of dropped collections, unless another collection is restored into them.
+fn drop_collections(
+    options: &Restore,
+    mapping: &Mapping,
+    part: &BucketPart,
+    dropped: &[Collection],
+) -> Result<(), String> {
+    let target = |one: &Collection| mapping.target(&part.name, &one.scope, &one.name);
+    let kept: BTreeSet<[String; 3]> = part.collections.iter().map(target).collect();
+    for one in dropped.iter().filter(|one| options.select.has_collection(&part.name, one)) {
+        let target = target(one);
+        if !kept.contains(&target) && definitions::drop_collection(&options.server, &target)? {
+            println!("dropped the collection {}", target.join("."));
+        }
+    }
+    Ok(())
+}
+
 fn restore_bucket(
     options: &Restore,
     cluster: Option<&Cluster<'_>>,
     (reader, reading, from): (&Reader<'_>, &Reading<'_>, Option<BackupId>),
     targets: &Targets,
 ) -> Result<Counts, String> {
-    let names: std::collections::BTreeSet<&String> =
-        targets.values().map(|target| &target.bucket).collect();
+    let names: BTreeSet<&String> = targets.values().map(|target| &target.bucket).collect();
     let mut rules = BTreeMap::new();
     for name in names {
         let described = match cluster {

@@ -262,6 +262,60 @@ fn case_14_an_encrypted_repository_and_mistakes_are_named() {
 }
 
 #[test]
+fn collections_that_were_dropped_between_backups_are_dropped_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    for name in ["shop", "copy"] {
+        create_bucket(&server, name, 16);
+        ["kept", "gone", "other"].iter().for_each(|own| collection(&server, name, "s", own));
+    }
+    let repository = directory.path().join("backups").display().to_string();
+    let create =
+        || succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+    create();
+    for name in ["gone", "other"] {
+        let path = format!("/pools/default/buckets/shop/scopes/s/collections/{name}");
+        assert_eq!(server.rest("DELETE", &path, "").unwrap().status, 200);
+    }
+    let set = |name: &str| {
+        let mut bucket = open(&server, "shop");
+        let collection = bucket.collection_id("s.kept").unwrap();
+        let key = Key { collection, name: name.as_bytes() };
+        bucket.set(key, b"{}", StoreOptions::default()).unwrap();
+    };
+    set("a");
+    create();
+    let restore = |options: &[&str]| {
+        let own = ["restore", &repository, "--mapping", "shop=copy", "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let left = || {
+        let scopes = server.rest("GET", "/pools/default/buckets/copy/scopes", "").unwrap().text();
+        let scopes: serde_json::Value = serde_json::from_str(&scopes).unwrap();
+        let scope =
+            scopes["scopes"].as_array().unwrap().iter().find(|scope| scope["name"] == "s").unwrap();
+        let names = scope["collections"].as_array().unwrap().iter();
+        let mut names: Vec<_> = names.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        names.sort_unstable();
+        names
+    };
+    restore(&[]);
+    restore(&["--drop-collections", "--dry-run"]);
+    // The last backup alone has never had them.
+    restore(&["--drop-collections", "--from", "latest"]);
+    assert_eq!(left(), ["gone", "kept", "other"]);
+    restore(&["--drop-collections", "--include", "shop.s.kept"]);
+    assert_eq!(left(), ["gone", "kept", "other"]);
+    // Into one of them, another collection is restored.
+    let said = restore(&["--drop-collections", "--mapping", "shop.s.kept=copy.s.other"]);
+    assert!(said.contains("dropped the collection copy.s.gone\n"), "{said}");
+    assert_eq!(left(), ["kept", "other"]);
+    let said = restore(&["--drop-collections"]);
+    assert!(said.contains("dropped the collection copy.s.other\n"), "{said}");
+    assert_eq!(left(), ["kept"]);
+}
+
+#[test]
 fn a_backup_is_read_in_the_background_unless_it_must_not_wait() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
