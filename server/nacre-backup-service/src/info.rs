@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Longest key in bytes. Source: the key-value protocol.
@@ -70,14 +71,48 @@ fn describe(backup: &Value) -> Value {
 
 fn of_bucket(bucket: &Value) -> Value {
     let count = |name: &str| bucket[name].as_u64().unwrap_or(0);
-    json!({
+    let mut shown = json!({
         "name": bucket["name"],
         "uuid": bucket["uuid"],
         "items": count("documents") + count("deletions"),
         "mutations": count("documents"),
         "tombstones": count("deletions"),
         "collections": bucket["collections"],
-    })
+    });
+    if let Some(counts) = bucket["counts"].as_array() {
+        shown["scopes"] = of_scopes(counts);
+    }
+    shown
+}
+
+/// The changes of scopes and their collections, by their IDs in hexadecimal. Source: Couchbase's backup service.
+fn of_scopes(counts: &[Value]) -> Value {
+    let mut scopes: BTreeMap<u64, (&Value, [u64; 2], Map<String, Value>)> = BTreeMap::new();
+    for collection in counts {
+        // Older releases did not record the IDs of scopes.
+        let ids = (collection["scopeId"].as_u64(), collection["id"].as_u64());
+        let (Some(scope_id), Some(id)) = ids else { continue };
+        let [mutations, tombstones] =
+            ["documents", "deletions"].map(|name| collection[name].as_u64().unwrap_or(0));
+        let first = || (&collection["scope"], [0; 2], Map::new());
+        let (_, sums, collections) = scopes.entry(scope_id).or_insert_with(first);
+        *sums = [sums[0].saturating_add(mutations), sums[1].saturating_add(tombstones)];
+        let name = &collection["collection"];
+        let shown =
+            json!({"id": id, "name": name, "mutations": mutations, "tombstones": tombstones});
+        collections.insert(format!("{id:x}"), shown);
+    }
+    let shown = scopes.into_iter().map(|(id, (name, [mutations, tombstones], collections))| {
+        let scope = json!({
+            "uid": id,
+            "name": name,
+            "mutations": mutations,
+            "tombstones": tombstones,
+            "collections": collections,
+        });
+        (format!("{id:x}"), scope)
+    });
+    Value::Object(shown.collect())
 }
 
 #[derive(Debug, Deserialize)]
@@ -180,5 +215,36 @@ mod tests {
             (&describe(&full)["type"], describe(&full).get("range")),
             (&json!("FULL"), None)
         );
+    }
+
+    #[test]
+    fn counts_are_shown_by_scope_and_collection() {
+        let count = |scope: &str, scope_id: Value, name: &str, id: u32, counts: [u64; 2]| {
+            json!({
+                "scope": scope, "scopeId": scope_id, "collection": name, "id": id,
+                "documents": counts[0], "deletions": counts[1],
+            })
+        };
+        let counts = [
+            count("_default", json!(0), "_default", 0, [3, 1]),
+            count("s", json!(8), "c", 8, [1, 0]),
+            count("s", json!(8), "d", 26, [2, 4]),
+            count("old", Value::Null, "e", 9, [7, 7]),
+        ];
+        let bucket = of_bucket(&json!({"name": "b", "documents": 13, "counts": counts}));
+        let collection = |id: u32, name: &str, mutations: u64, tombstones: u64| json!({"id": id, "name": name, "mutations": mutations, "tombstones": tombstones});
+        let expected = json!({
+            "0": {
+                "uid": 0, "name": "_default", "mutations": 3, "tombstones": 1,
+                "collections": {"0": collection(0, "_default", 3, 1)},
+            },
+            "8": {
+                "uid": 8, "name": "s", "mutations": 3, "tombstones": 4,
+                "collections": {"8": collection(8, "c", 1, 0), "1a": collection(26, "d", 2, 4)},
+            },
+        });
+        assert_eq!(bucket["scopes"], expected);
+        let unknown = of_bucket(&json!({"name": "b", "counts": null}));
+        assert_eq!(unknown.get("scopes"), None);
     }
 }

@@ -119,22 +119,24 @@ impl Restore {
     /// The options of the command.
     fn options(&self) -> Result<Vec<String>, Failure> {
         let refused = |message: &str| Err(Failure::bad_request(message));
-        if self.auto_remove_collections {
-            return refused("auto_remove_collections is not supported");
-        }
         let is_id = |text: &str| {
             text.len() == ID_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
         };
         if [&self.start, &self.end].iter().any(|name| !name.is_empty() && !is_id(name)) {
             return refused("start and end are names of backups");
         }
-        // A backup is always restored with all that it continues.
         if !self.start.is_empty() && self.start > self.end && !self.end.is_empty() {
-            return refused("start is older than end");
+            return refused("start is newer than end");
         }
         let mut options = Vec::new();
+        if !self.start.is_empty() {
+            options.push(format!("--from={}", self.start));
+        }
         if self.auto_create_buckets {
             options.push("--create-buckets".to_owned());
+        }
+        if self.auto_remove_collections {
+            options.push("--drop-collections".to_owned());
         }
         if self.enable_bucket_config {
             options.push("--bucket-settings".to_owned());
@@ -220,12 +222,13 @@ mod tests {
     #[test]
     fn members_become_options() {
         assert_eq!(options("{}"), Ok(vec!["--definitions".to_owned()]));
-        let all = r#"{"auto_create_buckets":true,"enable_bucket_config":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
+        let all = r#"{"auto_create_buckets":true,"auto_remove_collections":true,"enable_bucket_config":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
             "include_data":"a,b.s","exclude_data":"a.s.d","filter_keys":"^a,b","filter_values":"x$",
             "replace_ttl":"all","replace_ttl_with":"0","disable_views":true,
             "disable_gsi_indexes":true,"disable_ft_indexes":true,"disable_eventing":true}"#;
         let expected = [
             "--create-buckets",
+            "--drop-collections",
             "--bucket-settings",
             "--force",
             "--include=a",
@@ -241,6 +244,9 @@ mod tests {
         assert_eq!(options(all).unwrap(), expected);
         let some = r#"{"disable_views":true,"disable_eventing":true,"disable_data":true}"#;
         assert_eq!(options(some).unwrap(), ["--definitions=indexes,search", "--no-data"]);
+        let range = r#"{"start":"01J00000000000000000000001","end":"01J00000000000000000000002"}"#;
+        let expected = ["--from=01J00000000000000000000001", "--definitions"];
+        assert_eq!(options(range).unwrap(), expected);
         let expired = r#"{"replace_ttl":"expired","replace_ttl_with":"2027-01-31T13:00:00+01:00"}"#;
         let expected = ["--definitions", "--ttl=2027-01-31T12:00:00Z", "--ttl-for=expired"];
         assert_eq!(options(expired).unwrap(), expected);
@@ -249,12 +255,15 @@ mod tests {
     #[test]
     fn unsupported_options_of_a_restore_are_refused() {
         for (words, text) in [
-            ("auto_remove_collections is not supported", r#"{"auto_remove_collections":true}"#),
             ("replace_ttl_with is a time", r#"{"replace_ttl":"expired"}"#),
             ("invalid replace_ttl", r#"{"replace_ttl":"some","replace_ttl_with":"0"}"#),
             ("invalid replace_ttl", r#"{"replace_ttl_with":"0"}"#),
             ("names of backups", r#"{"end":"--force"}"#),
             ("names of backups", r#"{"start":"2026-11-01"}"#),
+            (
+                "start is newer than end",
+                r#"{"start":"01J00000000000000000000002","end":"01J00000000000000000000001"}"#,
+            ),
             ("unknown field", r#"{"force":true}"#),
         ] {
             let refused = options(text).unwrap_err();

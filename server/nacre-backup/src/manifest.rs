@@ -9,7 +9,7 @@
 
 use crate::cipher::{Cipher, from_hex, to_hex};
 use crate::task::OBJECT_BYTES_MAX;
-use crate::{BackupId, Error};
+use crate::{BackupId, Error, Record};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,6 +78,9 @@ pub struct Collection {
     pub id: u32,
     /// The name of its scope.
     pub scope: String,
+    /// The ID of its scope. Absent in backups of releases that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope_id: Option<u32>,
     /// The name.
     pub name: String,
     /// Maximum time to live of documents in seconds; 0 for no limit, -1 for no limit although the bucket has one.
@@ -109,6 +112,10 @@ pub struct VbucketPart {
     pub sets: u64,
     /// The number of deleted or expired documents.
     pub deletions: u64,
+    /// The numbers of written and of deleted documents by collection ID, which add up to those above. Absent in backups of
+    /// releases that did not record them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub collections: BTreeMap<u32, (u64, u64)>,
     /// The sum of the fingerprints of all records, modulo 2^64.
     pub digest: u64,
     /// The versions in the part. Absent in backups of releases that did not record them.
@@ -185,6 +192,32 @@ impl Manifest {
 }
 
 impl VbucketPart {
+    /// Counts a record that belongs to the part.
+    pub(crate) fn add(&mut self, record: &Record<'_>) {
+        let (sets, deletions) = self.collections.entry(record.collection).or_default();
+        let (count, total) = if record.is_document() {
+            (sets, &mut self.sets)
+        } else {
+            (deletions, &mut self.deletions)
+        };
+        *count += 1;
+        *total += 1;
+        self.digest = self.digest.wrapping_add(record.fingerprint());
+    }
+
+    /// Returns true if the counts by collection are recorded.
+    fn has_counts(&self) -> bool {
+        !self.collections.is_empty() || (self.sets, self.deletions) == (0, 0)
+    }
+
+    /// Returns true if recorded counts by collection add up to those of the part.
+    fn adds_up(&self) -> bool {
+        let totals = self.collections.values().fold((0_u64, 0_u64), |(sets, deletions), counts| {
+            (sets.saturating_add(counts.0), deletions.saturating_add(counts.1))
+        });
+        self.collections.is_empty() || totals == (self.sets, self.deletions)
+    }
+
     /// Returns the seqno after which the part has every version.
     pub fn complete_after(&self) -> u64 {
         self.versions.map_or(self.to, |versions| versions.complete_after)
@@ -204,6 +237,23 @@ impl BucketPart {
         self.parts.get(at)
     }
 
+    /// Returns the numbers of written and of deleted documents in this backup by collection ID; `None` if a part does not
+    /// record them.
+    pub fn counts(&self) -> Option<BTreeMap<u32, (u64, u64)>> {
+        let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for part in &self.parts {
+            if !part.has_counts() {
+                return None;
+            }
+            for (id, (sets, deletions)) in &part.collections {
+                let known = counts.entry(*id).or_default();
+                known.0 = known.0.saturating_add(*sets);
+                known.1 = known.1.saturating_add(*deletions);
+            }
+        }
+        Some(counts)
+    }
+
     fn check(&self, objects: &BTreeMap<u32, u64>) -> Result<(), String> {
         let name = &self.name;
         if self.vbuckets == 0 || self.vbuckets > VBUCKETS_MAX {
@@ -221,6 +271,9 @@ impl BucketPart {
             let versions = part.versions.map_or(part.to, |versions| versions.complete_after);
             if versions < part.from || versions > part.to {
                 return Err(format!("vBucket {vbid} of {name} has versions outside of its range"));
+            }
+            if !part.adds_up() {
+                return Err(format!("the counts of vBucket {vbid} of {name} do not add up"));
             }
             let fits = |run: &Run| {
                 let end = run.offset.checked_add(run.bytes);
@@ -340,6 +393,7 @@ mod tests {
             runs: vec![Run { object: 0, offset: 20, bytes: 80 }],
             sets: 1,
             deletions: 0,
+            collections: BTreeMap::from([(8, (1, 0))]),
             digest: u64::MAX,
             versions: None,
             full_to: None,
@@ -394,10 +448,27 @@ mod tests {
             ("contradicts", refusal(|m| m.buckets[0].parts[1].vbid = 2)),
             ("not in order", refusal(|m| m.buckets[0].parts[1].vbid = 0)),
             ("not all", refusal(|m| drop(m.buckets[0].parts.pop()))),
+            ("do not add up", refusal(|m| m.buckets[0].parts[1].sets = 2)),
+            (
+                "do not add up",
+                refusal(|m| drop(m.buckets[0].parts[0].collections.insert(9, (u64::MAX, 0)))),
+            ),
             ("65535 vBuckets", refusal(|m| m.buckets[0].vbuckets = u16::MAX)),
         ] {
             assert!(said.contains(expected), "{said}");
         }
+    }
+
+    #[test]
+    fn counts_by_collection_are_known_if_every_part_has_them() {
+        let mut bucket = manifest().buckets.remove(0);
+        assert_eq!(bucket.counts(), Some(BTreeMap::from([(8, (2, 0))])));
+        bucket.parts[0].collections = BTreeMap::from([(0, (1, 0))]);
+        assert_eq!(bucket.counts(), Some(BTreeMap::from([(0, (1, 0)), (8, (1, 0))])));
+        bucket.parts[1].collections.clear();
+        assert_eq!(bucket.counts(), None);
+        bucket.parts[1].sets = 0;
+        assert_eq!(bucket.counts(), Some(BTreeMap::from([(0, (1, 0))])), "it has no documents");
     }
 
     #[test]

@@ -192,6 +192,7 @@ fn merge_vbucket(
             runs: Vec::new(),
             sets: 0,
             deletions: 0,
+            collections: BTreeMap::new(),
             digest: 0,
             versions: complete_after.map(|complete_after| Versions { complete_after, cas }),
             full_to: (from == 0).then(|| oldest.full_to()),
@@ -235,11 +236,7 @@ impl Output {
             worker.append(block, &mut part.runs)?;
         }
         block.push(record);
-        match record.is_document() {
-            true => part.sets += 1,
-            false => part.deletions += 1,
-        }
-        part.digest = part.digest.wrapping_add(record.fingerprint());
+        part.add(record);
         if block.is_full() { worker.append(block, &mut part.runs) } else { Ok(()) }
     }
 

@@ -198,7 +198,8 @@ impl<'a> Reader<'a> {
         part: &VbucketPart,
         mut each: impl FnMut(&Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (mut last, mut sets, mut deletions, mut digest) = (part.from, 0, 0, 0_u64);
+        let (mut last, mut digest) = (part.from, 0_u64);
+        let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for run in &part.runs {
             let mut look = |record: &Record<'_>| {
                 if record.seqno <= last || record.seqno > part.to {
@@ -207,13 +208,17 @@ impl<'a> Reader<'a> {
                     return Err(Error::damaged(&object_name(id, run.object), reason).into());
                 }
                 last = record.seqno;
-                *if record.is_document() { &mut sets } else { &mut deletions } += 1;
+                let (sets, deletions) = counts.entry(record.collection).or_default();
+                *if record.is_document() { sets } else { deletions } += 1;
                 digest = digest.wrapping_add(record.fingerprint());
                 each(record)
             };
             self.read_run(id, part.vbid, run, &mut look)?;
         }
-        if (sets, deletions, digest) != (part.sets, part.deletions, part.digest) {
+        let sets: u64 = counts.values().map(|(sets, _)| sets).sum();
+        let deletions: u64 = counts.values().map(|(_, deletions)| deletions).sum();
+        let is_same = (sets, deletions, digest) == (part.sets, part.deletions, part.digest);
+        if !is_same || !part.collections.is_empty() && part.collections != counts {
             let reason =
                 format!("the records of vBucket {} are not those that were written", part.vbid);
             return Err(Error::damaged(&manifest_name(id), reason).into());

@@ -105,7 +105,6 @@ const DEPTH_MAX: usize = 5;
 ///
 /// A file is written under a temporary name, synced, and then linked to its final name, which fails if the name is in use. So a
 /// crash never leaves part of an object under its name.
-/// object under its name.
 pub struct FolderStore {
     root: PathBuf,
     written: AtomicU64,

@@ -13,6 +13,7 @@
 use crate::block::BlockBuilder;
 use crate::task::Worker;
 use crate::{BackupId, Error, Record, VbucketPart, Versions};
+use std::collections::BTreeMap;
 
 /// The range to request from the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,7 @@ impl VbucketTake {
             runs: Vec::new(),
             sets: 0,
             deletions: 0,
+            collections: BTreeMap::new(),
             digest: 0,
             versions: None,
             full_to: None,
@@ -178,11 +180,7 @@ impl VbucketTake {
         if record.seqno <= self.versions.complete_after {
             self.versions.cas = self.versions.cas.max(record.cas);
         }
-        match record.is_document() {
-            true => self.part.sets += 1,
-            false => self.part.deletions += 1,
-        }
-        self.part.digest = self.part.digest.wrapping_add(record.fingerprint());
+        self.part.add(record);
         if self.block.is_full() { self.put_block(worker) } else { Ok(()) }
     }
 

@@ -16,7 +16,7 @@ use crate::operations::{OperationCounts, Operations};
 use crate::prefetch::PrefetchStep;
 use crate::range_scan::Scans;
 use crate::waits::Waits;
-use crate::worker::{Jobs, WORKERS, Worker};
+use crate::worker::{BackgroundJobs, Jobs, WORKERS, Worker};
 use crate::{BucketEnv, DcpConnections, Signal, Watermarks, retention, warmup};
 use memory::{Memory, memory_of};
 use nacre_cluster::{
@@ -76,6 +76,7 @@ pub struct Bucket {
     pub(crate) waits: Waits,
     /// Work that must not block a connection's thread.
     pub(crate) jobs: Jobs,
+    pub(crate) background: BackgroundJobs,
     pub(crate) conflicts: Conflicts,
     /// The bucket's identity in version histories, if the bucket keeps them.
     site: RwLock<Option<Site>>,
@@ -180,6 +181,7 @@ impl Bucket {
             discards_documents: AtomicBool::new(false),
             waits,
             jobs: Jobs::default(),
+            background: BackgroundJobs::default(),
             conflicts: Conflicts::default(),
             site: RwLock::default(),
             scans: Scans::default(),
@@ -610,6 +612,7 @@ impl Bucket {
         self.listeners.wake_all();
         self.waits.end();
         self.jobs.close();
+        self.background.jobs.close();
         self.conflicts.jobs.close();
         self.keeper.wake();
         self.compactor.wake();

@@ -5,7 +5,8 @@
 
 use crate::bucket::Bucket;
 use crate::listeners::DirtyVbuckets;
-use crate::{Ticket, Waiter};
+use crate::worker::BackgroundJobs;
+use crate::{BucketEnv, Ticket, Waiter};
 use nacre_dcp::{Address, Finished, Message, Producer};
 use nacre_store::Error;
 use nacre_types::Vbid;
@@ -24,13 +25,24 @@ pub struct ChangeConsumer {
     dirty: Arc<DirtyVbuckets>,
     waiter: Arc<dyn Waiter>,
     scans: Vec<Scanned>,
+    has_low_priority: bool,
 }
 
 impl ChangeConsumer {
     /// Creates a consumer without streams. `waiter` is woken when there may be something to take.
     pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> ChangeConsumer {
         let dirty = bucket.listeners.listen(Arc::clone(&waiter));
-        ChangeConsumer { bucket, producer: Producer::default(), dirty, waiter, scans: Vec::new() }
+        let (producer, scans) = (Producer::default(), Vec::new());
+        ChangeConsumer { bucket, producer, dirty, waiter, scans, has_low_priority: false }
+    }
+
+    /// Sets whether scans give way to requests from now on. `env` runs the workers that carry them out.
+    pub(crate) fn set_low_priority(&mut self, is_low: bool, env: &dyn BucketEnv) {
+        // Without a store, a scan locks its vBucket: it must not be late.
+        self.has_low_priority = is_low && self.bucket.store.is_some();
+        if self.has_low_priority {
+            BackgroundJobs::start(&self.bucket, env);
+        }
     }
 
     /// Starts watching `vbid`. Must be called before a stream of `vbid` is opened.
@@ -74,8 +86,10 @@ impl ChangeConsumer {
 
     /// Queues scans of the history that is no longer in memory.
     pub fn begin_scans(&mut self) {
+        let background = &self.bucket.background.jobs;
+        let jobs = if self.has_low_priority { background } else { &self.bucket.jobs };
         while let Some(work) = self.producer.take_work() {
-            let scan = self.bucket.jobs.push(&self.waiter, move |bucket| {
+            let scan = jobs.push(&self.waiter, move |bucket| {
                 Mutex::new(Some(work.run(|vbid, after, history| bucket.scan(vbid, after, history))))
             });
             // `push` returns nothing when the bucket has ended; its streams end as well.

@@ -2,7 +2,7 @@
 //! Connections' threads never wait for a disk or for each other.
 
 use crate::bucket::Bucket;
-use crate::{Next, Signal, Task, Ticket, Waiter};
+use crate::{BucketEnv, Next, Signal, Task, Ticket, Waiter};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -74,23 +74,53 @@ impl Jobs {
     }
 }
 
+/// Jobs that give way to requests: scans for consumers of low priority. The first such consumer starts the workers.
+#[derive(Default)]
+pub(crate) struct BackgroundJobs {
+    pub(crate) jobs: Jobs,
+    has_workers: Mutex<bool>,
+}
+
+impl BackgroundJobs {
+    /// Starts the workers of the bucket, unless they run already.
+    pub fn start(bucket: &Arc<Bucket>, env: &dyn BucketEnv) {
+        let mut has_workers = bucket.background.has_workers.lock();
+        if std::mem::replace(&mut *has_workers, true) {
+            return;
+        }
+        for number in 0..WORKERS {
+            env.spawn(Box::new(Worker::of_background(Arc::clone(bucket), number)));
+        }
+    }
+}
+
 pub(crate) struct Worker {
     bucket: Arc<Bucket>,
     name: &'static str,
     jobs: fn(&Bucket) -> &Jobs,
     number: usize,
+    is_background: bool,
 }
 
 impl Worker {
     /// Creates a worker of the bucket, numbered below [`WORKERS`].
     pub fn new(bucket: Arc<Bucket>, number: usize) -> Worker {
-        Worker { bucket, name: "worker", jobs: |bucket| &bucket.jobs, number }
+        let jobs: fn(&Bucket) -> &Jobs = |bucket| &bucket.jobs;
+        Worker { bucket, name: "worker", jobs, number, is_background: false }
+    }
+
+    /// Creates a worker for consumers of low priority, numbered below [`WORKERS`]. Separate workers, so that requests for
+    /// evicted documents never wait behind a backup.
+    fn of_background(bucket: Arc<Bucket>, number: usize) -> Worker {
+        let jobs: fn(&Bucket) -> &Jobs = |bucket| &bucket.background.jobs;
+        Worker { bucket, name: "scanner", jobs, number, is_background: true }
     }
 
     /// Creates a worker that asks the resolver, numbered below [`WORKERS`]. Separate workers, so that a slow plugin
     /// delays only other conflicts.
     pub(crate) fn of_conflicts(bucket: Arc<Bucket>, number: usize) -> Worker {
-        Worker { bucket, name: "resolver", jobs: |bucket| &bucket.conflicts.jobs, number }
+        let jobs: fn(&Bucket) -> &Jobs = |bucket| &bucket.conflicts.jobs;
+        Worker { bucket, name: "resolver", jobs, number, is_background: false }
     }
 
     fn jobs(&self) -> &Jobs {
@@ -104,7 +134,7 @@ impl Task for Worker {
     }
 
     fn is_background(&self) -> bool {
-        false
+        self.is_background
     }
 
     fn step(&mut self) -> Next {

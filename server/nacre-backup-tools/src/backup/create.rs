@@ -6,11 +6,20 @@ use super::limit::RateLimit;
 use super::patient::RealTime;
 use super::shares::Nodes;
 use super::{Place, bucket_names, counted, now_ms, plugins};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_backup::{BackupId, BucketSource, Manifest, Repository, Task, TaskOptions};
 use nacre_cli::{Cluster, Server};
 use std::collections::BTreeMap;
+
+/// Priority of a command, and of the streams that nodes send to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Priority {
+    /// The command and the nodes do other work first
+    Low,
+    /// The command and the nodes do this work like any other
+    Usual,
+}
 
 /// Options of `nacre backup create`.
 #[derive(Args, Clone, Debug)]
@@ -49,12 +58,22 @@ pub(super) struct Create {
     /// Maximum megabytes of documents read per second, by this command and by each node that writes its own vBuckets
     #[arg(long, value_name = "MB")]
     limit_mb: Option<u32>,
+    /// Priority of this command, and of its streams on the nodes. Nodes that write their own vBuckets always do so with low priority
+    #[arg(long, value_enum, default_value_t = Priority::Low)]
+    priority: Priority,
     /// Number of parallel streams
     #[arg(long, default_value_t = 4)]
     threads: usize,
     /// Show no progress
     #[arg(long)]
     quiet: bool,
+}
+
+impl Create {
+    /// Returns true if other work comes first.
+    pub fn has_low_priority(&self) -> bool {
+        self.priority == Priority::Low
+    }
 }
 
 /// Takes a backup.
@@ -79,6 +98,8 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     for name in &names {
         let source = Source::open(&cluster, name, options.threads)?;
         let source = if options.history { source.with_versions() } else { source };
+        let is_low = options.has_low_priority();
+        let source = if is_low { source.with_low_priority() } else { source };
         sources.insert(name.clone(), source);
     }
     let buckets: Result<Vec<BucketSource>, String> = sources

@@ -227,18 +227,19 @@ fn search_path(name: &str) -> String {
 fn collections(scopes: &Value) -> Vec<Collection> {
     let each = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
+    let number = |uid: &Value| uid.as_str().and_then(|uid| u32::from_str_radix(uid, 16).ok());
     for scope in each(&scopes["scopes"]) {
+        let scope_id = number(&scope["uid"]);
         for collection in each(&scope["collections"]) {
-            let id = collection["uid"].as_str().and_then(|uid| u32::from_str_radix(uid, 16).ok());
             let (Some(id), Some(scope), Some(name)) =
-                (id, scope["name"].as_str(), collection["name"].as_str())
+                (number(&collection["uid"]), scope["name"].as_str(), collection["name"].as_str())
             else {
                 continue;
             };
             let max_ttl = collection["maxTTL"].as_i64().unwrap_or(0);
             let keeps_versions = collection["history"] == true;
             let (scope, name) = (scope.to_owned(), name.to_owned());
-            found.push(Collection { id, scope, name, max_ttl, keeps_versions });
+            found.push(Collection { id, scope, scope_id, name, max_ttl, keeps_versions });
         }
     }
     found
@@ -326,6 +327,24 @@ pub(super) fn create_collections(
         server.call("POST", &format!("{path}/{}/collections", encoded(scope)), form.as_bytes())?;
     }
     self::present(server, bucket)
+}
+
+/// Drops a collection, by the names of bucket, scope and collection. Returns false if it does not exist, or is one of the system.
+pub(super) fn drop_collection(
+    server: &Server,
+    [bucket, scope, name]: &[String; 3],
+) -> Result<bool, String> {
+    let path = bucket_path(bucket);
+    if scope == SYSTEM_SCOPE || !server.knows(&path)? {
+        return Ok(false);
+    }
+    let present = present(server, bucket)?;
+    if !present.iter().any(|found| found.scope == *scope && found.name == *name) {
+        return Ok(false);
+    }
+    let path = format!("{path}/scopes/{}/collections/{}", encoded(scope), encoded(name));
+    server.call("DELETE", &path, b"")?;
+    Ok(true)
 }
 
 /// Creates design documents and indexes that are missing. Indexes are not built. Returns what was created, and what could not be.

@@ -49,6 +49,7 @@ pub(crate) struct Source<'a> {
     servers: Mutex<Vec<String>>,
     threads: usize,
     wants_versions: bool,
+    has_low_priority: bool,
 }
 
 /// Address and high seqno of each vBucket that is served.
@@ -75,7 +76,13 @@ impl<'a> Source<'a> {
             servers,
             threads: threads.max(1),
             wants_versions: false,
+            has_low_priority: false,
         })
+    }
+
+    /// Lets nodes serve other requests first.
+    pub fn with_low_priority(self) -> Source<'a> {
+        Source { has_low_priority: true, ..self }
     }
 
     /// Asks for every version that the bucket keeps, and not for the newest of each document.
@@ -221,6 +228,10 @@ impl<'a> Source<'a> {
             let mut consumer = DcpConsumer::open(connection, &name, flags)?;
             // A server that does not tell expirations from deletions sends deletions.
             let _ = consumer.control("enable_expiry_opcode", "true");
+            if self.has_low_priority {
+                // A server that does not know priorities serves all streams alike.
+                let _ = consumer.control("set_priority", "low");
+            }
             if self.wants_versions {
                 consumer.control("change_streams", "true").map_err(|error| match error {
                     nacre_client::Error::Refused { .. } => Failure::Fatal(format!(

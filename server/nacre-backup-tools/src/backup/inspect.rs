@@ -8,7 +8,7 @@ use super::{Place, counted, find, split_path};
 use clap::Args;
 use jiff::Timestamp;
 use nacre_backup::{
-    BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
+    BackupId, BucketPart, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
 use nacre_cli::{Format, Listing};
 use nacre_types::{DATATYPE_JSON, Vbid};
@@ -142,6 +142,7 @@ fn described(manifest: &Manifest) -> Value {
                 "changedVbuckets": bucket.parts.len(),
                 "rolledBack": bucket.parts.iter().filter(|part| part.dropped.is_some()).count(),
                 "collections": bucket.collections.iter().map(|found| format!("{}.{}", found.scope, found.name)).collect::<Vec<_>>(),
+                "counts": counts(bucket),
             })
         })
         .collect();
@@ -161,6 +162,23 @@ fn described(manifest: &Manifest) -> Value {
         "merged": manifest.merged.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "definitions": manifest.definitions.keys().collect::<Vec<_>>(),
     })
+}
+
+/// The changes of each collection in a backup; null if the backup does not record them. Dropped collections are not among them.
+fn counts(bucket: &BucketPart) -> Value {
+    let Some(counts) = bucket.counts() else { return Value::Null };
+    let shown = bucket.collections.iter().map(|collection| {
+        let (documents, deletions) = counts.get(&collection.id).copied().unwrap_or_default();
+        json!({
+            "scope": collection.scope,
+            "scopeId": collection.scope_id,
+            "collection": collection.name,
+            "id": collection.id,
+            "documents": documents,
+            "deletions": deletions,
+        })
+    });
+    Value::from_iter(shown)
 }
 
 /// Shows a backup.
@@ -211,8 +229,18 @@ pub(super) fn show(options: &Show) -> Result<(), String> {
             let (vbid, from, dropped) = (part.vbid, part.from, part.dropped.unwrap_or(0));
             println!("  vBucket {vbid} was rolled back from {dropped} to {from}");
         }
+        let counts = bucket.counts();
         for collection in &bucket.collections {
-            println!("  collection {}.{}", collection.scope, collection.name);
+            let changes = counts.as_ref().map_or_else(String::new, |counts| {
+                let (documents, deletions) =
+                    counts.get(&collection.id).copied().unwrap_or_default();
+                format!(
+                    ": {} and {}",
+                    counted(documents, "document"),
+                    counted(deletions, "deletion")
+                )
+            });
+            println!("  collection {}.{}{changes}", collection.scope, collection.name);
         }
         if let Some(moments) = Reader::new(&repository, read.0.id, &bucket.name)?.moments()? {
             println!("  can go back to {}", interval(&moments));

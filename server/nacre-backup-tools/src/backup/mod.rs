@@ -116,6 +116,18 @@ enum Command {
     Unlock(OnlyPlace),
 }
 
+impl Options {
+    /// Returns true if the command should leave the processors to other work, such as the requests of a node or of clients on the same
+    /// machine.
+    pub fn has_low_priority(&self) -> bool {
+        match &self.command {
+            Command::Create(options) => options.has_low_priority(),
+            Command::Take(_) | Command::Merge(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Runs a command.
 ///
 /// # Errors
@@ -247,4 +259,35 @@ fn bucket_names(server: &Server) -> Result<Vec<String>, String> {
     let buckets = server.call("GET", "/pools/default/buckets", b"")?;
     let names = buckets.as_array().into_iter().flatten();
     Ok(names.filter_map(|bucket| bucket["name"].as_str().map(str::to_owned)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn backups_and_merges_leave_the_processors_to_others_unless_they_must_not() {
+        let is_low = |arguments: &str| {
+            let words = ["backup"].into_iter().chain(arguments.split(' '));
+            Program::try_parse_from(words).map(|program| program.options.has_low_priority())
+        };
+        for (expected, arguments) in [
+            (true, "create backups"),
+            (true, "create backups --priority low"),
+            (false, "create backups --priority usual"),
+            (true, "take backups 01J --bucket b --first-number 1"),
+            (true, "merge backups"),
+            (false, "verify backups"),
+        ] {
+            assert_eq!(is_low(arguments).ok(), Some(expected), "{arguments}");
+        }
+        assert!(is_low("create backups --priority high").is_err());
+    }
 }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use nacre_backup::{BackupId, BucketPart, Collection, Error, Reader, Repository};
 use nacre_cli::{Cluster, Server};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 
 /// Nanoseconds of a millisecond.
@@ -31,6 +31,10 @@ pub struct Restore {
     /// nine decimal places of a second. Newer documents in the bucket are kept: restore into another bucket, or use --force
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Timestamp>,
+    /// Restore only the changes in this backup and in those after it: its ID, the beginning of its ID, or latest (default: all that the
+    /// restored backup is based on)
+    #[arg(long, value_name = "BACKUP", conflicts_with = "at")]
+    from: Option<String>,
     #[command(flatten)]
     server: Server,
     /// Bucket of the backup; repeatable (default: all buckets)
@@ -70,6 +74,9 @@ pub struct Restore {
     /// Restore only into the collections of the backup, not into others with the same names
     #[arg(long)]
     only_same_uid: bool,
+    /// Drop collections of the cluster that were dropped between the backups to restore (default: such collections stay)
+    #[arg(long)]
+    drop_collections: bool,
     /// Replace existing documents even if they are newer (default: the newer version is kept)
     #[arg(long)]
     force: bool,
@@ -139,6 +146,10 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         (None, Some(cas)) => first_after(&repository, cas, &options.bucket)?,
         (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
     };
+    let from = options.from.as_deref().map(|from| find(&repository, from)).transpose()?;
+    if let Some(from) = from.filter(|from| *from > id) {
+        return Err(format!("the backup {from} is newer than {id}"));
+    }
     let mapping = Mapping::read(&options.mapping)?;
     let reading = Reading::begin(&repository, id)?;
     let manifest = repository.manifest(id)?;
@@ -162,13 +173,17 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     let mut damaged = 0;
     for part in parts.into_iter().filter(|part| options.select.has_bucket(part)) {
         let targets = targets(options, &mapping, part)?;
+        if options.drop_collections && !options.dry_run {
+            drop_collections(options, &mapping, part, &dropped(&repository, id, part, from)?)?;
+        }
         if !options.no_data {
             let reader = Reader::new(&repository, id, &part.name)?;
             let reader = match moment {
                 Some(cas) => at_moment(reader, cas)?,
                 None => reader,
             };
-            let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
+            let source = (&reader, &reading, from);
+            let counts = restore_bucket(options, cluster.as_ref(), source, &targets)?;
             report(options, part, &mapping, &counts);
             damaged += counts.damaged;
         }
@@ -329,14 +344,58 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
     Ok(targets)
 }
 
+/// Returns the collections of a bucket that earlier backups of a range have, and the last one does not.
+fn dropped(
+    repository: &Repository,
+    id: BackupId,
+    part: &BucketPart,
+    from: Option<BackupId>,
+) -> Result<Vec<Collection>, Error> {
+    let is_there = |one: &Collection| {
+        part.collections.iter().any(|known| known.scope == one.scope && known.name == one.name)
+    };
+    let mut dropped = BTreeMap::new();
+    for earlier in repository.needs(id)? {
+        if from.is_some_and(|from| earlier < from) {
+            continue;
+        }
+        let read = repository.manifest(earlier)?;
+        // Another bucket of this name may be there for the sake of other buckets.
+        let same = read.0.bucket(&part.name).filter(|known| known.uuid == part.uuid);
+        for one in same.into_iter().flat_map(|known| &known.collections) {
+            if !is_there(one) {
+                dropped.insert((one.scope.clone(), one.name.clone()), one.clone());
+            }
+        }
+    }
+    Ok(dropped.into_values().collect())
+}
+
+/// Drops the targets of dropped collections, unless another collection is restored into them.
+fn drop_collections(
+    options: &Restore,
+    mapping: &Mapping,
+    part: &BucketPart,
+    dropped: &[Collection],
+) -> Result<(), String> {
+    let target = |one: &Collection| mapping.target(&part.name, &one.scope, &one.name);
+    let kept: BTreeSet<[String; 3]> = part.collections.iter().map(target).collect();
+    for one in dropped.iter().filter(|one| options.select.has_collection(&part.name, one)) {
+        let target = target(one);
+        if !kept.contains(&target) && definitions::drop_collection(&options.server, &target)? {
+            println!("dropped the collection {}", target.join("."));
+        }
+    }
+    Ok(())
+}
+
 fn restore_bucket(
     options: &Restore,
     cluster: Option<&Cluster<'_>>,
-    (reader, reading): (&Reader<'_>, &Reading<'_>),
+    (reader, reading, from): (&Reader<'_>, &Reading<'_>, Option<BackupId>),
     targets: &Targets,
 ) -> Result<Counts, String> {
-    let names: std::collections::BTreeSet<&String> =
-        targets.values().map(|target| &target.bucket).collect();
+    let names: BTreeSet<&String> = targets.values().map(|target| &target.bucket).collect();
     let mut rules = BTreeMap::new();
     for name in names {
         let described = match cluster {
@@ -364,6 +423,7 @@ fn restore_bucket(
             selection,
             cluster,
             targets,
+            from,
             rules: &rules,
             writers: BTreeMap::new(),
             counts: Counts::default(),
@@ -406,6 +466,8 @@ struct Restorer<'a> {
     /// None for a dry run.
     cluster: Option<&'a Cluster<'a>>,
     targets: &'a Targets,
+    /// The oldest backup whose changes are restored; None for all.
+    from: Option<BackupId>,
     rules: &'a BTreeMap<String, WriteRule>,
     writers: BTreeMap<String, Writer<'a>>,
     counts: Counts,
@@ -438,8 +500,12 @@ impl Restorer<'_> {
             }
             read => read?,
         }
+        let after = self.from.map_or(Ok(0), |from| seqno_before(reader, vbid, from))?;
         let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
         reader.for_each(vbid, |part, record| {
+            if record.seqno <= after {
+                return Ok(());
+            }
             let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);
             let is_optional = !record.is_document() && record.seqno <= part.full_to();
             if !is_newest || (is_optional && !has_tombstones) {
@@ -476,6 +542,13 @@ impl Restorer<'_> {
         })?;
         self.writers.values_mut().try_for_each(Writer::finish)
     }
+}
+
+/// Returns the seqno up to which a vBucket has no changes of a backup and those after it.
+fn seqno_before(reader: &Reader<'_>, vbid: u16, from: BackupId) -> Result<u64, Error> {
+    let lineage = reader.lineage(vbid)?;
+    let wanted = lineage.iter().take_while(|(id, _)| *id >= from);
+    Ok(wanted.last().map_or(u64::MAX, |(_, part)| part.from))
 }
 
 fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Counts) {

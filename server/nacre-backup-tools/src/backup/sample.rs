@@ -375,6 +375,7 @@ mod tests {
         let collection = Collection {
             id: 8,
             scope: "s".into(),
+            scope_id: None,
             name: "c".into(),
             max_ttl: 0,
             keeps_versions: false,

@@ -129,7 +129,7 @@ mod tests {
 
     fn collection(id: u32, scope: &str, name: &str) -> Collection {
         let (scope, name) = (scope.to_owned(), name.to_owned());
-        Collection { id, scope, name, max_ttl: 0, keeps_versions: false }
+        Collection { id, scope, scope_id: None, name, max_ttl: 0, keeps_versions: false }
     }
 
     /// The bucket `a.b` with the collections `s.c` (8), `s.d` (9) and `t.c` (10).

@@ -64,7 +64,7 @@ pub(super) fn take(options: &Take) -> Result<(), String> {
     let place = task.buckets().position(|known| known.name == *bucket);
     let place = place.ok_or_else(|| format!("the backup {id} has no bucket {bucket}"))?;
     let cluster = Cluster::open(&options.server)?;
-    let source = Source::open(&cluster, bucket, options.threads)?;
+    let source = Source::open(&cluster, bucket, options.threads)?.with_low_priority();
     let source = if options.history { source.with_versions() } else { source };
     let limit = RateLimit::new(RealTime::new(), options.limit_mb);
     let wanted = task.remaining(place);

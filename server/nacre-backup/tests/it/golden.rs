@@ -177,8 +177,78 @@ fn archives_with_versions_rollbacks_and_merges_are_read() {
     let again = merge(&copy, range, options, "golden").unwrap();
     let parts = |manifest: &Manifest| -> Vec<VbucketPart> {
         let parts = manifest.buckets[0].parts.iter().cloned();
-        parts.map(|part| VbucketPart { runs: Vec::new(), ..part }).collect()
+        let plain = |part| VbucketPart { runs: Vec::new(), collections: BTreeMap::new(), ..part };
+        parts.map(plain).collect()
     };
     assert_eq!(parts(&again), parts(&known.0));
     assert_eq!((&again.merged, again.time_ms), (&known.0.merged, known.0.time_ms));
+}
+
+/// Returns the changes of each collection in a backup.
+fn counts(repository: &Repository, id: BackupId) -> Option<Vec<(u32, (u64, u64))>> {
+    let manifest = repository.manifest(id).unwrap();
+    Some(manifest.0.buckets[0].counts()?.into_iter().collect())
+}
+
+/// Another program wrote this archive, from the description of the format: a full backup and an increment, with definitions and users. A
+/// test of nacre-server restores it.
+#[test]
+fn archives_with_counts_and_definitions_are_read() {
+    let folder = FolderStore::new(&archive("1-definitions"));
+    let copy = Arc::new(MemoryStore::default());
+    for name in folder.list("").unwrap() {
+        copy.create(&name, &folder.read(&name, 0..u64::MAX).unwrap()).unwrap();
+    }
+    let open = || Repository::open(Arc::clone(&copy) as Arc<dyn Store>, None).unwrap();
+    let repository = open();
+    let backups = repository.backups().unwrap();
+    let [full, increment] = backups[..] else { panic!("{backups:?}") };
+    for (id, manifests) in [(full, 1), (increment, 2)] {
+        let verified = verify(&repository, id, true).unwrap();
+        assert_eq!((verified.manifests, verified.findings), (manifests, Vec::new()), "{id}");
+    }
+    let of_full = [(0, (2, 1)), (8, (1, 0)), (9, (1, 0))];
+    assert_eq!(counts(&repository, full).as_deref(), Some(&of_full[..]));
+    assert_eq!(counts(&repository, increment).as_deref(), Some(&[(0, (1, 0))][..]));
+    let known = repository.manifest(increment).unwrap();
+    let bucket = &known.0.buckets[0];
+    let scopes: Vec<_> = bucket.collections.iter().map(|one| (one.id, one.scope_id)).collect();
+    assert_eq!(scopes, [(0, Some(0)), (8, Some(8))]);
+    assert_eq!(bucket.definitions["indexes"][0]["name"], "by_name");
+    assert_eq!(known.0.definitions["users"]["users"][0]["id"], "ann");
+
+    // Counts that add up and are wrong nevertheless.
+    let name = format!("backups/{full}/manifest.json");
+    let text = String::from_utf8(copy.read(&name, 0..u64::MAX).unwrap()).unwrap();
+    let body = text.split_once('\n').unwrap().1.replacen("\"9\":[1,0]", "\"7\":[1,0]", 1);
+    let (bytes, hash) = (body.len(), blake3::hash(body.as_bytes()));
+    let changed = format!("{{\"format\":1,\"bytes\":{bytes},\"blake3\":\"{hash}\"}}\n{body}");
+    copy.tamper(&name, Some(changed.into_bytes()));
+    let repository = open();
+    assert!(verify(&repository, full, false).unwrap().findings.is_empty());
+    let findings = verify(&repository, full, true).unwrap().findings;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].reason.contains("vBucket 1 are not those"), "{findings:?}");
+}
+
+#[test]
+fn changes_are_counted_by_collection() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), None);
+    let open = |root: &Path| Repository::open(Arc::new(FolderStore::new(root)), None).unwrap();
+    let repository = open(directory.path());
+    let backups = repository.backups().unwrap();
+    assert_eq!(counts(&repository, backups[0]), Some(vec![(0, (4, 0)), (300, (2, 0))]));
+    assert_eq!(counts(&repository, backups[1]), Some(vec![(0, (2, 2))]));
+    let options = TaskOptions { now_ms: 1_700_000_030_000, random: [1; 16], is_full: false };
+    let range = MergeRange { last: backups[1], first: None };
+    let merged = merge(&repository, range, options, "test").unwrap();
+    assert_eq!(
+        merged.buckets[0].counts().map(|counts| counts.into_iter().collect::<Vec<_>>()),
+        Some(vec![(0, (2, 2)), (300, (2, 0))])
+    );
+    let old = open(&archive("1"));
+    for id in old.backups().unwrap() {
+        assert_eq!(counts(&old, id), None, "it does not record them");
+    }
 }

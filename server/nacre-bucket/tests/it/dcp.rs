@@ -7,7 +7,7 @@ use crate::world::{Connection, Node, World, request};
 use nacre_auth::User;
 use nacre_bucket::Bucket;
 use nacre_bucket::kv::Next;
-use nacre_cluster::{BucketChange, BucketSettings, Change};
+use nacre_cluster::{BucketChange, BucketKind, BucketSettings, Change};
 use nacre_protocol::decode;
 use nacre_store::Fault;
 use nacre_types::Vbid;
@@ -486,6 +486,82 @@ fn no_more_is_sent_than_the_window_and_one_message() {
         messages += sent / each;
     }
     assert!(messages > 80);
+}
+
+/// Returns the keys of the documents that a consumer of this priority receives from the store, and the most bytes of one turn.
+fn turns_of(priority: &str) -> (Vec<String>, usize) {
+    let (world, node, mut connection) = world();
+    for n in 0..200 {
+        connection.set(&format!("k{n:03}"), &"x".repeat(4000));
+    }
+    world.run_tasks();
+    let mut consumer = Consumer::open(&world, &node);
+    assert_eq!(consumer.control("set_priority", priority), 0);
+    assert_eq!(consumer.stream(BEGINNING).0, 0);
+    let (mut keys, mut most) = (Vec::new(), 0);
+    while consumer.session.is_ready() {
+        let mut out = Vec::new();
+        assert!(matches!(consumer.session.resume(&mut out, node.now()), Next::More));
+        world.run_tasks();
+        most = most.max(out.len());
+        let mut rest = &out[..];
+        while let Some((frame, length)) = decode(rest).unwrap() {
+            if frame.opcode_byte == 0x57 {
+                keys.push(String::from_utf8_lossy(&frame.key[1..]).into_owned());
+            }
+            rest = &rest[length..];
+        }
+    }
+    (keys, most)
+}
+
+#[test]
+fn a_consumer_of_low_priority_receives_everything_in_smaller_turns() {
+    let all: Vec<String> = (0..200).map(|n| format!("k{n:03}")).collect();
+    let (keys, most) = turns_of("low");
+    assert_eq!(keys, all);
+    assert!((64 << 10..69 << 10).contains(&most), "{most} bytes");
+    let (keys, most) = turns_of("medium");
+    assert_eq!(keys, all);
+    assert!(most > 200 << 10, "{most} bytes");
+}
+
+#[test]
+fn the_first_consumer_of_low_priority_starts_workers_that_end_with_the_bucket() {
+    let tasks_left = |priorities: &[&str]| {
+        let (world, node, mut connection) = world();
+        connection.set("a", "1");
+        world.run_tasks();
+        let before = world.task_count();
+        for (number, priority) in priorities.iter().enumerate() {
+            let mut consumer = Consumer::connect(&world, &node, &[COLLECTIONS]);
+            assert_eq!(consumer.dcp(&format!("consumer {number}"), PRODUCER), 0);
+            assert_eq!(consumer.control("set_priority", priority), 0);
+            assert_eq!(consumer.stream(BEGINNING).0, 0);
+            assert_eq!(consumer.received(), ["0 0..1 disk", "0 \0a@1=1"], "{priority}");
+        }
+        let started = world.task_count() - before;
+        bucket(&node).close();
+        world.run_tasks();
+        (started, world.task_count())
+    };
+    let (started, left) = tasks_left(&["high", "medium"]);
+    assert_eq!(started, 0);
+    assert_eq!(tasks_left(&["low", "low", "high"]), (2, left));
+}
+
+#[test]
+fn a_bucket_without_a_store_is_scanned_without_delay() {
+    let world = World::new();
+    let kind = BucketKind::Ephemeral;
+    let node = world.node_with(BucketSettings { kind, ..BucketSettings::default() });
+    Connection::open(&node).set("a", "1");
+    let before = world.task_count();
+    let mut consumer = Consumer::open(&world, &node);
+    assert_eq!(consumer.control("set_priority", "low"), 0);
+    assert_eq!(world.task_count(), before, "its scans lock the vBucket");
+    assert_eq!(consumer.stream(BEGINNING).0, 0);
+    assert_eq!(consumer.received().last().unwrap(), "0 \0a@1=1");
 }
 
 #[test]

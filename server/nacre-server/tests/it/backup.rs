@@ -145,6 +145,22 @@ fn case_15_20_a_bucket_is_restored_to_a_cluster_with_another_number_of_vbuckets(
         said,
         "would restore 142 documents and 60 tombstones into copy; 1 of dropped collections\n"
     );
+    let list = succeed(&server, &["backup", "list", &repository, "--output", "json"]);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    for (place, expected) in [
+        (0, "142 documents and 60 tombstones into copy; 1 of dropped collections"),
+        (1, "142 documents and 60 tombstones into copy"),
+        (2, "0 documents and 0 tombstones into copy"),
+    ] {
+        let id = list[place]["id"].as_str().unwrap();
+        let said = restore(&["--dry-run", "--from", id]);
+        assert_eq!(said, format!("would restore {expected}\n"), "from {id}");
+    }
+    let first = list[0]["id"].as_str().unwrap();
+    let newer = ["restore", &repository, first, "--from", "latest"];
+    let (code, _, errors) = nacre(&server, &newer);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains(&format!("is newer than {first}")), "{errors}");
     assert_eq!(diff("copy").0, Some(1), "nothing was written");
     let said = restore(&[]);
     let expected =
@@ -243,6 +259,85 @@ fn case_14_an_encrypted_repository_and_mistakes_are_named() {
     let said = failed(&["backup", "create", &nowhere, "--resume"]);
     assert!(said.contains("no interrupted backup"), "{said}");
     server.kill();
+}
+
+#[test]
+fn collections_that_were_dropped_between_backups_are_dropped_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    for name in ["shop", "copy"] {
+        create_bucket(&server, name, 16);
+        ["kept", "gone", "other"].iter().for_each(|own| collection(&server, name, "s", own));
+    }
+    let repository = directory.path().join("backups").display().to_string();
+    let create =
+        || succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+    create();
+    for name in ["gone", "other"] {
+        let path = format!("/pools/default/buckets/shop/scopes/s/collections/{name}");
+        assert_eq!(server.rest("DELETE", &path, "").unwrap().status, 200);
+    }
+    let set = |name: &str| {
+        let mut bucket = open(&server, "shop");
+        let collection = bucket.collection_id("s.kept").unwrap();
+        let key = Key { collection, name: name.as_bytes() };
+        bucket.set(key, b"{}", StoreOptions::default()).unwrap();
+    };
+    set("a");
+    create();
+    let restore = |options: &[&str]| {
+        let own = ["restore", &repository, "--mapping", "shop=copy", "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let left = || {
+        let scopes = server.rest("GET", "/pools/default/buckets/copy/scopes", "").unwrap().text();
+        let scopes: serde_json::Value = serde_json::from_str(&scopes).unwrap();
+        let scope =
+            scopes["scopes"].as_array().unwrap().iter().find(|scope| scope["name"] == "s").unwrap();
+        let names = scope["collections"].as_array().unwrap().iter();
+        let mut names: Vec<_> = names.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        names.sort_unstable();
+        names
+    };
+    restore(&[]);
+    restore(&["--drop-collections", "--dry-run"]);
+    // The last backup alone has never had them.
+    restore(&["--drop-collections", "--from", "latest"]);
+    assert_eq!(left(), ["gone", "kept", "other"]);
+    restore(&["--drop-collections", "--include", "shop.s.kept"]);
+    assert_eq!(left(), ["gone", "kept", "other"]);
+    // Into one of them, another collection is restored.
+    let said = restore(&["--drop-collections", "--mapping", "shop.s.kept=copy.s.other"]);
+    assert!(said.contains("dropped the collection copy.s.gone\n"), "{said}");
+    assert_eq!(left(), ["kept", "other"]);
+    let said = restore(&["--drop-collections"]);
+    assert!(said.contains("dropped the collection copy.s.other\n"), "{said}");
+    assert_eq!(left(), ["kept"]);
+}
+
+#[test]
+fn a_backup_is_read_in_the_background_unless_it_must_not_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    create_bucket(&server, "shop", 16);
+    let mut bucket = open(&server, "shop");
+    for n in 0..50 {
+        let key = format!("key-{n}");
+        bucket.set(Key::of_default(key.as_bytes()), b"{}", StoreOptions::default()).unwrap();
+    }
+    let repository = directory.path().join("backups").display().to_string();
+    let create = |options: &[&str]| {
+        let own = ["backup", "create", &repository, "--bucket", "shop", "--full", "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let said = create(&["--priority", "usual"]);
+    assert!(said.contains("full: 50 documents"), "{said}");
+    assert_eq!(server.threads("scanner"), 0);
+    for _ in 0..2 {
+        let said = create(&[]);
+        assert!(said.contains("full: 50 documents"), "{said}");
+        assert_eq!(server.threads("scanner"), 2);
+    }
 }
 
 /// Ends the writer when it is dropped, also by a test that fails.

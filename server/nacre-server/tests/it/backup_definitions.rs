@@ -1,10 +1,14 @@
 //! Plugins and replications in a backup: they are restored to another cluster, and process no documents until they are resumed.
 
-use crate::backup::{nacre, succeed};
+use crate::backup::{nacre, open, succeed};
 use crate::plugins::{self, CONFIG, ask, deploy, upload};
 use crate::process::{BUCKET, PASSWORD, Server, USER, until};
 use crate::xdcr::{CREATE, REFERENCES, replication};
+use nacre_client::Key;
+use nacre_conformance::http;
 use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
 
 fn post(server: &Server, path: &str, form: &str) {
     let answer = server.rest("POST", path, form).unwrap();
@@ -103,4 +107,54 @@ fn settings_of_a_bucket_are_restored_on_request() {
     };
     assert_eq!(restore(&[]), json!([120, 7, "passive"]));
     assert_eq!(restore(&["--bucket-settings"]), json!([100, 100, "off"]));
+}
+
+/// The archive is one of those that every version reads.
+#[test]
+fn an_archive_of_an_earlier_release_is_restored_with_definitions_and_users() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    let golden =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../nacre-backup/tests/it/golden/1-definitions");
+    // A restore writes locks beside what it reads.
+    let repository = directory.path().join("backups");
+    let copied = Command::new("cp").arg("-r").args([&golden, &repository]).status().unwrap();
+    assert!(copied.success());
+    let repository = repository.display().to_string();
+    let shown = succeed(&server, &["backup", "show", &repository]);
+    assert!(shown.contains("collection _default._default: 1 document and 0 deletions"), "{shown}");
+    let restore = |options: &[&str]| {
+        let own = ["restore", &repository, "--create-buckets", "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let said = restore(&[]);
+    let expected = "restored 3 documents and 0 tombstones into travel: 3 written, 0 there already or newer; 1 of dropped collections";
+    assert!(said.contains(expected), "{said}");
+    let mut bucket = open(&server, "travel");
+    let collection = bucket.collection_id("s.c").unwrap();
+    let mut read = |collection, name: &[u8]| {
+        let found = bucket.get(Key { collection, name }).unwrap();
+        found.map(|found| (String::from_utf8_lossy(&found.value).into_owned(), found.flags))
+    };
+    let json_flags = 0x0200_0000;
+    assert_eq!(read(0, b"item_1"), Some((r#"{"name":"kettle","price":20}"#.into(), json_flags)));
+    assert_eq!(read(collection, b"item_2"), Some((r#"{"name":"teapot"}"#.into(), json_flags)));
+    assert_eq!(read(0, b"bytes"), Some(("\u{fffd}\0no JSON".into(), 7)));
+    assert_eq!(read(0, b"gone"), None);
+
+    // Statements know the bucket a moment later.
+    let count = json!({"statement": "SELECT COUNT(*) FROM travel"}).to_string();
+    until(|| (server.query(&count)["status"] == "success").then_some(()));
+    let said = restore(&["--no-data", "--definitions", "--users"]);
+    assert!(said.contains("created 2 definitions of travel"), "{said}");
+    assert!(said.contains("created 2 users and 1 group, replaced 0 users"), "{said}");
+    let read = |path: &str| ask(&server, "GET", path, "", b"").1;
+    let designs = read("/pools/default/buckets/travel/ddocs");
+    assert_eq!(designs["rows"][0]["doc"]["meta"]["id"], "_design/names", "{designs}");
+    let indexes = read("/getIndexStatus?bucket=travel");
+    assert_eq!(indexes["status"][0]["name"], "by_name", "{indexes}");
+    let address = format!("127.0.0.1:{}", server.port_base);
+    let ann = Some(("ann", "secret1"));
+    let who = http::request(&address, "GET", "/whoami", ann, "application/json", b"").unwrap();
+    assert_eq!(who.status, 200, "ann has her password");
 }

@@ -123,6 +123,13 @@ fn backups_are_taken_merged_examined_and_restored() {
         info["backups"].as_array().unwrap().iter().map(|one| &one["buckets"][0]).collect();
     assert_eq!((&counts[0]["mutations"], &counts[0]["tombstones"]), (&json!(50), &json!(0)));
     assert_eq!((&counts[1]["mutations"], &counts[1]["tombstones"]), (&json!(1), &json!(1)));
+    for (backup, expected) in counts.iter().zip([(50, 0), (1, 1)]) {
+        let scope = &backup["scopes"]["0"];
+        let shown = [scope, &scope["collections"]["0"]]
+            .map(|shown| json!([shown["name"], shown["mutations"], shown["tombstones"]]));
+        let expected = json!(["_default", expected.0, expected.1]);
+        assert_eq!(shown, [expected.clone(), expected], "{backup}");
+    }
     let path = format!("{active}/examine");
     let versions = succeed(&server, "POST", &path, &json!({"key": "k1", "data_path": BUCKET}));
     let values: Vec<&Value> =
@@ -136,6 +143,16 @@ fn backups_are_taken_merged_examined_and_restored() {
     let restore = json!({"user": USER, "password": PASSWORD, "end": end, "force_updates": true});
     done(&run(&server, &format!("{active}/restore"), &restore));
     assert_eq!(value(&mut bucket, "k1").unwrap(), "{\"v\":1}");
+    assert_eq!(value(&mut bucket, "k2").unwrap(), "{\"v\":1}");
+    // What has changed since then, and nothing else.
+    set(&mut bucket, "k5", "{\"v\":9}");
+    let second = info["backups"][1]["date"].clone();
+    let newer = json!({"user": USER, "password": PASSWORD, "start": second, "force_updates": true});
+    done(&run(&server, &format!("{active}/restore"), &newer));
+    assert_eq!(value(&mut bucket, "k1").unwrap(), "{\"v\":2}");
+    assert_eq!(value(&mut bucket, "k2"), None);
+    assert_eq!(value(&mut bucket, "k5").unwrap(), "{\"v\":9}");
+    done(&run(&server, &format!("{active}/restore"), &restore));
     assert_eq!(value(&mut bucket, "k2").unwrap(), "{\"v\":1}");
     // Of it only what is selected, and without the definitions of functions.
     ["k3", "k4"].into_iter().for_each(|key| set(&mut bucket, key, "{\"v\":9}"));

@@ -184,6 +184,14 @@ impl Server {
         resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
+    /// The number of threads of this name.
+    pub fn threads(&self, name: &str) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        // A thread may end meanwhile.
+        names.filter(|found| found.as_ref().is_ok_and(|found| found.trim() == name)).count()
+    }
+
     pub fn kv_address(&self) -> String {
         format!("127.0.0.1:{}", self.port_base + 10)
     }

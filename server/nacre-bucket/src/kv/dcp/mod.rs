@@ -7,6 +7,9 @@
 //! The connection's thread reads memory, one portion per lock. The bucket's workers read the store, at most
 //! [`nacre_dcp::SCANS_MAX`] portions at a time. Back-pressure: streams pause while the consumer's window is full or
 //! [`SENT_AT_ONCE`] bytes wait for the socket.
+//!
+//! A consumer of low priority, such as a backup, costs other connections less: background workers carry out its scans,
+//! and the thread, which other connections share, encodes and sends fewer bytes in a turn.
 
 mod begun;
 mod filter;
@@ -33,6 +36,8 @@ const REPLICATION: &[u8] = b"enable_sync_writes";
 
 /// Maximum bytes that wait for the socket; streams pause above it.
 const SENT_AT_ONCE: usize = 256 << 10;
+/// The same for consumers of low priority. Requests that arrive meanwhile wait for one turn of each such consumer.
+const SENT_AT_ONCE_LOW: usize = 64 << 10;
 
 /// The DCP state of a session.
 pub(super) struct Dcp {
@@ -92,7 +97,8 @@ impl Dcp {
             self.consumer.producer.close_idle_scans();
         }
         let compresses = self.consumer.bucket.compresses();
-        while out.len() < SENT_AT_ONCE && self.window.has_room() {
+        let at_once = if self.settings.has_low_priority { SENT_AT_ONCE_LOW } else { SENT_AT_ONCE };
+        while out.len() < at_once && self.window.has_room() {
             let Some((address, message)) = self.consumer.next_message() else { break };
             let bytes = message::encode(address, &message, &self.settings, compresses, out);
             self.window.sent(bytes);
@@ -147,7 +153,7 @@ pub(super) fn run(
     let mut dcp = session.dcp.take().ok_or(Status::InvalidArguments)?;
     let outcome = match *request {
         Request::DcpControl { key: REPLICATION, value } => replicate(session, &mut dcp, value),
-        Request::DcpControl { key, value } => control(&mut dcp, key, value),
+        Request::DcpControl { key, value } => control(session, &mut dcp, key, value),
         Request::DcpSeqnoAcknowledged { seqno } => acknowledge(&dcp, frame, Seqno(seqno), now),
         Request::DcpBufferAck { bytes } => match dcp.window.acknowledge(u64::from(bytes)) {
             true => Ok(Outcome::Answered),
@@ -203,13 +209,14 @@ fn acknowledge(dcp: &Dcp, frame: &Frame<'_>, seqno: Seqno, now: Now) -> Result<O
     Ok(Outcome::Answered)
 }
 
-fn control(dcp: &mut Dcp, key: &[u8], value: &[u8]) -> Result<Outcome, Status> {
+fn control(session: &Session, dcp: &mut Dcp, key: &[u8], value: &[u8]) -> Result<Outcome, Status> {
     match dcp.settings.control(key, value, dcp.consumer.bucket.can_keep_history())? {
         Effect::None => {}
         Effect::Window(bytes) => dcp.window.resize(bytes),
         Effect::Heartbeat(interval) => {
             dcp.connection.heartbeat(|heartbeat| heartbeat.set_interval(interval));
         }
+        Effect::LowPriority(is_low) => dcp.consumer.set_low_priority(is_low, &*session.env),
     }
     Ok(Outcome::Status(Status::Success))
 }

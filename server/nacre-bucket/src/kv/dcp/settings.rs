@@ -42,6 +42,8 @@ pub(super) struct Settings {
     pub forces_compression: bool,
     /// The format of snapshot markers.
     pub marker: MarkerVersion,
+    /// Streams give way to requests.
+    pub has_low_priority: bool,
     /// The client is another copy: it receives everything and acknowledges its progress.
     pub replicates: bool,
 }
@@ -55,6 +57,8 @@ pub(super) enum Effect {
     Window(u64),
     /// Nanoseconds of silence after which the client is pinged; `None` for never.
     Heartbeat(Option<u64>),
+    /// True if scans give way to requests.
+    LowPriority(bool),
 }
 
 impl Settings {
@@ -90,6 +94,7 @@ impl Settings {
             history: false,
             forces_compression: false,
             marker: MarkerVersion::V1,
+            has_low_priority: false,
             replicates: false,
         })
     }
@@ -153,8 +158,12 @@ impl Settings {
             },
             // Slow consumers always continue from the store, whether they allow it or not.
             b"supports_cursor_dropping" => drop(switch()?),
-            // All streams have the same priority, and any backfill order is permitted.
-            b"set_priority" => one_of(&["high", "medium", "low"])?,
+            b"set_priority" => {
+                one_of(&["high", "medium", "low"])?;
+                self.has_low_priority = text == "low";
+                return Ok(Effect::LowPriority(self.has_low_priority));
+            }
+            // Any backfill order is permitted.
             b"backfill_order" => one_of(&["round-robin", "sequential"])?,
             // An unused permission: backfills are sent in order.
             b"enable_out_of_order_snapshots" => one_of(&["true", "true_with_seqno_advanced"])?,
@@ -233,8 +242,13 @@ mod tests {
         assert_eq!(control("set_noop_interval", "20"), Effect::Heartbeat(None));
         assert_eq!(control("enable_noop", "true"), Effect::Heartbeat(Some(20 * NS_PER_S)));
         assert_eq!(control("connection_buffer_size", "1024"), Effect::Window(1024));
+        assert_eq!(control("set_priority", "high"), Effect::LowPriority(false));
+        assert_eq!(control("set_priority", "low"), Effect::LowPriority(true));
         assert_eq!(control("enable_stream_id", "true"), Effect::None);
         assert_eq!(control("enable_stream_id", "false"), Effect::None);
         assert!(settings.stream_ids, "ids stay once they are given");
+        assert!(settings.has_low_priority);
+        settings.control(b"set_priority", b"medium", false).unwrap();
+        assert!(!settings.has_low_priority);
     }
 }

@@ -158,6 +158,14 @@ fn read_configuration(arguments: &[std::ffi::OsString]) -> Result<Vec<String>, S
     }
 }
 
+/// Runs a command about backups, with the priority that it should have.
+fn back_up(options: &backup::Options) -> Result<(), String> {
+    if options.has_low_priority() {
+        priority::give_way();
+    }
+    backup::run(options)
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
     credentials::hide();
@@ -193,7 +201,7 @@ fn main() -> ExitCode {
         Command::Dev(options) => {
             nacre_server::dev(&options, NodeProcess::begin(), stop_signals).map_err(Failure::from)
         }
-        Command::Backup(options) => backup::run(&options).map_err(Failure::from),
+        Command::Backup(options) => back_up(&options).map_err(Failure::from),
         Command::Restore(options) => backup::restore(&options).map_err(Failure::from),
         Command::Export(options) => export::export(&options).map_err(Failure::from),
         Command::Sh(options) => sh::sh(&options),

@@ -5,6 +5,9 @@ use nacre_server::Priority;
 /// Niceness of background threads. Measured beside an endless map function: with 10 the p99 of reads nearly doubles,
 /// with 19 it stays within a quarter. The price: on a saturated machine a view falls behind until there is time again.
 const BACKGROUND_NICENESS: i32 = 19;
+/// Niceness of commands that leave the processors to others: on a saturated machine they still get a tenth of the share of another thread,
+/// as a backup has to end.
+const COMMAND_NICENESS: i32 = 10;
 /// Time slice of background threads, in nanoseconds: the smallest that Linux accepts, from 6.12 on, and a fourteenth of
 /// the slice of other threads on two processors.
 const BACKGROUND_SLICE_NS: u64 = 100_000;
@@ -18,17 +21,22 @@ pub fn apply(priority: Priority) {
         Priority::Usual => be_ordinary(0),
         Priority::Urgent => be_ordinary(URGENT_NICENESS),
         Priority::FirstOfBackground => be_ordinary(BACKGROUND_NICENESS),
-        Priority::Background => be_background(),
+        Priority::Background => be_batch(BACKGROUND_NICENESS),
     }
 }
 
+/// Lets other processes go first. Must be called before the process starts threads, which inherit it.
+pub fn give_way() {
+    be_batch(COMMAND_NICENESS);
+}
+
 /// A batch thread that wakes preempts no other thread. The thread of a failing plugin wakes again and again.
-fn be_background() {
+fn be_batch(niceness: i32) {
     let wanted = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_BATCH as u32,
         sched_flags: 0,
-        sched_nice: BACKGROUND_NICENESS,
+        sched_nice: niceness,
         sched_priority: 0,
         sched_runtime: BACKGROUND_SLICE_NS,
         sched_deadline: 0,
@@ -37,7 +45,7 @@ fn be_background() {
     // SAFETY: the call reads `raw`, whose size is in it; pid 0 means the calling thread.
     let refused = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } != 0;
     if refused {
-        be_nice(BACKGROUND_NICENESS);
+        be_nice(niceness);
     }
 }
 
@@ -89,14 +97,28 @@ mod tests {
     fn started(by: Priority, is_background: bool, is_urgent: bool) -> (i32, i32) {
         let started = move || {
             apply(Priority::of(&Probe { is_background, is_urgent }));
-            // SAFETY: both take numbers only; with 0 they ask about the calling thread.
-            unsafe { (libc::getpriority(libc::PRIO_PROCESS, 0), libc::sched_getscheduler(0)) }
+            own()
         };
         let starts = std::thread::spawn(move || {
             apply(by);
             std::thread::spawn(started).join().unwrap()
         });
         starts.join().unwrap()
+    }
+
+    /// Returns niceness and policy of the calling thread.
+    fn own() -> (i32, i32) {
+        // SAFETY: both take numbers only; with 0 they ask about the calling thread.
+        unsafe { (libc::getpriority(libc::PRIO_PROCESS, 0), libc::sched_getscheduler(0)) }
+    }
+
+    #[test]
+    fn the_threads_of_a_command_that_gives_way_do_so_too() {
+        let command = std::thread::spawn(|| {
+            give_way();
+            [own(), std::thread::spawn(own).join().unwrap()]
+        });
+        assert_eq!(command.join().unwrap(), [(COMMAND_NICENESS, libc::SCHED_BATCH); 2]);
     }
 
     #[test]
