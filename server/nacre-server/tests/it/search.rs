@@ -929,3 +929,48 @@ fn statements_search_with_an_index_and_without_one() {
     let explained = statement(("asker", "secret"), base, &format!("EXPLAIN {text}")).unwrap();
     assert!(!explained.to_string().contains("IndexFtsSearch"), "{explained}");
 }
+
+#[test]
+fn a_flexible_index_helps_with_other_conditions_than_searches() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let (base, root) = (server.port_base, (USER, PASSWORD));
+    let documents: Vec<(String, String)> = (0..1500)
+        .map(|n| {
+            let body = json!({"s": format!("name{n}"), "n": n, "tags": [{"k": n % 7}], "t": "Red"});
+            (format!("k{n:04}"), body.to_string())
+        })
+        .collect();
+    let written: Vec<(&str, &str)> =
+        documents.iter().map(|(key, body)| (&**key, &**body)).collect();
+    write(&server, &written);
+    let mut definition = index_of(BUCKET);
+    definition["params"] = json!({"mapping": {"default_analyzer": "keyword"}});
+    succeed(base, "PUT", "/api/index/i", &definition);
+    let rows = |text: &str| statement(root, base, text).unwrap();
+    let select = |hint: &str, condition: &str| {
+        format!("SELECT RAW x.n FROM {BUCKET} x {hint} WHERE {condition} ORDER BY x.n")
+    };
+    let hint = "USE INDEX (USING FTS)";
+    for condition in [
+        "x.s = 'name7'",
+        "x.n BETWEEN 10 AND 20 OR x.s IN ['name3', 'name4']",
+        "x.s LIKE 'name10%' AND ANY tag IN x.tags SATISFIES tag.k = 3 END",
+        "x.s >= 'name12' AND x.s < 'name13' AND x.n > 300",
+        // More terms than a query of the service may have.
+        "x.s LIKE 'name%' AND x.n % 100 = 0",
+    ] {
+        let found = rows(&select(hint, condition));
+        assert_eq!(found, rows(&select("", condition)), "{condition}");
+        assert!(!found.as_array().unwrap().is_empty(), "{condition}");
+        let plan = rows(&format!("EXPLAIN {}", select(hint, condition))).to_string();
+        assert!(plan.contains("IndexFtsSearch"), "{condition}: {plan}");
+    }
+    let has_search = |hint: &str, condition: &str| {
+        let plan = rows(&format!("EXPLAIN {}", select(hint, condition)));
+        plan.to_string().contains("IndexFtsSearch")
+    };
+    assert!(has_search("USE INDEX (i USING FTS)", "x.n = 7"));
+    assert!(!has_search("USE INDEX (j USING FTS)", "x.n = 7") && !has_search("", "x.n = 7"));
+    assert!(!has_search(hint, "x.n > 7"), "texts are greater, too");
+}
