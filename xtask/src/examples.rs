@@ -1,7 +1,9 @@
-//! Tests of the example plugins: their scripts and tests, stateless ones on a node, resolvers in two clusters, and new projects.
+//! Tests of the examples: scripts and tests of plugins, stateless ones on a node, resolvers in two clusters, new projects, and an
+//! application.
 
 mod clusters;
 
+use crate::demo;
 use nacre_conformance::kv::KvClient;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -57,7 +59,22 @@ pub fn run(binary: &Path) -> Result<(), String> {
     index_type(binary, &node)?;
     node.stop()?;
     clusters::resolve(binary)?;
+    search_app(binary)?;
     couch(binary, "quick")
+}
+
+/// Runs the tests of the example `search-app` on a node with the data of the demonstration.
+fn search_app(binary: &Path) -> Result<(), String> {
+    let tools = demo::Tools::install()?;
+    let node = Node::start(binary, Some(PORT_BASE), &[demo::BUCKET], &[])?;
+    demo::fill(&node, binary, &tools)?;
+    let mut tests = Command::new(&tools.python);
+    tests.arg(workspace().join("examples/search-app/test_app.py"));
+    tests.env("NACRE_CONNECTION", format!("couchbase://127.0.0.1:{}", node.kv_port()));
+    tests.env("NACRE_USER", USER).env("NACRE_PASSWORD", PASSWORD).env("DEMO_DATA", &tools.data);
+    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    run_command(&mut tests, "search movies and airports")?;
+    node.stop()
 }
 
 /// Runs a script of the example `couch` on nodes that it starts. `quick` runs PouchDB, an SDK, hostile clients and the cases of

@@ -161,6 +161,8 @@ pub struct SearchScan {
     pub page: Page,
     /// True if the best hits are to come first.
     pub by_score: bool,
+    /// True if the query tests each document anyway, so that the hits may be too many.
+    pub is_flexible: bool,
 }
 
 /// The entries of an index that are read.

@@ -35,6 +35,18 @@ pub trait PlanContext {
         options: Value,
     ) -> Result<Option<Name>>;
 
+    /// Returns true if the request allows search indexes for all statements, without a hint.
+    fn uses_search(&self) -> bool;
+
+    /// Returns the full name of an index that helps to answer a predicate, and the query for it: one of `names`, if there are any. A plan
+    /// for which it was called holds for this request alone.
+    fn flexible_index(
+        &self,
+        keyspace: &Keyspace,
+        predicate: Value,
+        names: &[Name],
+    ) -> Option<(Name, Value)>;
+
     /// Returns the value of the parameter `$position`, from 1 on. A plan for which it was called holds for this request alone.
     fn positional(&self, position: usize) -> Option<Value>;
 

@@ -488,14 +488,16 @@ pub struct Hints {
     pub indexes: Vec<Name>,
     /// USE INDEX of search indexes: those with USING FTS.
     pub search_indexes: Vec<Name>,
+    /// USE INDEX (USING FTS): any search index.
+    pub any_search: bool,
     /// USE HASH: `Some(true)`, USE NL: `Some(false)`.
     pub hash: Option<bool>,
 }
 
 impl Hints {
-    /// Returns true if the hints name an index of any kind.
+    /// Returns true if the hints ask for an index of any kind.
     pub fn has_indexes(&self) -> bool {
-        !self.indexes.is_empty() || !self.search_indexes.is_empty()
+        !self.indexes.is_empty() || !self.search_indexes.is_empty() || self.any_search
     }
 }
 

@@ -458,8 +458,9 @@ impl Display for FromTerm {
         if hints.has_indexes() {
             let of_search = hints.search_indexes.iter();
             let of_search = of_search.map(|name| format!("{} using fts", quote(name)));
+            let any_search = hints.any_search.then(|| "using fts".to_owned());
             let names = hints.indexes.iter().map(|name| quote(name)).chain(of_search);
-            let names: Vec<String> = names.collect();
+            let names: Vec<String> = names.chain(any_search).collect();
             write!(f, " use index ({})", names.join(", "))?;
         }
         match hints.hash {

@@ -176,6 +176,7 @@ impl Request {
             "encoding" => _ = choice(name, &value, &["utf-8", "utf8"])?,
             "compression" => _ = choice(name, &value, &["none"])?,
             "use_cbo" => settings.ignores_costs = !boolean(name, &value)?,
+            "use_fts" => settings.uses_search = boolean(name, &value)?,
             // The following parameters tune the execution of a statement and do not change the result.
             "max_parallelism" | "scan_cap" | "pipeline_batch" | "pipeline_cap" | "numatrs"
             | "n1ql_feat_ctrl" => {
@@ -185,7 +186,6 @@ impl Request {
                 _ = limit_ms(&text(name, &value)?)?;
             }
             "use_replica" => _ = switch(name, &value)?,
-            "use_fts" => _ = boolean(name, &value)?,
             "loglevel" => _ = text(name, &value)?,
             // The login of the request is used instead.
             "creds" => {

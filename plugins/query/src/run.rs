@@ -51,6 +51,8 @@ pub struct Settings {
     pub preserve_expiry: bool,
     /// True to plan by rules, even if there are statistics.
     pub ignores_costs: bool,
+    /// True to use search indexes where `USE INDEX (USING FTS)` would.
+    pub uses_search: bool,
 }
 
 /// The statistics of a keyspace with their stamp, if there are any.
@@ -230,6 +232,22 @@ impl PlanContext for Run<'_> {
         options: Value,
     ) -> Result<Option<Name>> {
         search::find(keyspace, field, options, self)
+    }
+
+    fn uses_search(&self) -> bool {
+        self.settings.uses_search
+    }
+
+    fn flexible_index(
+        &self,
+        keyspace: &Keyspace,
+        predicate: Value,
+        names: &[Name],
+    ) -> Option<(Name, Value)> {
+        self.state.looked.set(true);
+        // A search index does not see the changes of the transaction.
+        let is_possible = !self.state.in_transaction.get();
+        is_possible.then(|| search::find_flexible(keyspace, predicate, names, self)).flatten()
     }
 
     fn positional(&self, position: usize) -> Option<Value> {

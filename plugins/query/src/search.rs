@@ -5,7 +5,8 @@
 //! | request | answer |
 //! | --- | --- |
 //! | `{"do": "find", "field", "options"}` | `{"index": NAME}`, or `{}` if no index answers for the keyspace and field |
-//! | `{"do": "hits", "index", "field", "query", "options", "limit", "after", "by_score", "consistency"}` | `{"hits": […], "after": KEYS}`; `after` is there if more hits may follow |
+//! | `{"do": "find", "predicate", "options"}` | `{"index": NAME, "query": QUERY}`, or `{}` if no index helps with the predicate |
+//! | `{"do": "hits", "index", "field", "query", "options", "limit", "after", "by_score", "flexible", "consistency"}` | `{"hits": […], "after": KEYS}`; `after` is there if more hits may follow |
 //! | `{"do": "evaluate", "id", "document", "field", "query", "options"}` | `{"hit": HIT}`, or `{}` if the document does not match |
 
 use crate::exec::sort::page_of;
@@ -18,6 +19,11 @@ use std::collections::VecDeque;
 
 /// Maximum number of hits in one answer. Source: the result window of the search service.
 const HITS_MAX: usize = 10_000;
+/// Number of hits in the first answer of a flexible index. Later answers are larger: a statement with LIMIT may need few hits, but how many
+/// is known only after the tests of the documents.
+const HITS_FIRST: usize = 256;
+/// Growth of the answers of a flexible index.
+const GROWTH: usize = 4;
 
 /// The hits of a scan; some may not have been requested yet.
 pub(crate) struct HitRows {
@@ -27,6 +33,8 @@ pub(crate) struct HitRows {
     out: Name,
     /// Number of hits that are still wanted; `None` for all.
     wanted: Option<usize>,
+    /// Maximum number of hits in the next answer.
+    page: usize,
     found: VecDeque<Value>,
     /// The position at which the next answer continues; `None` before the first.
     after: Option<Value>,
@@ -51,6 +59,24 @@ pub(crate) fn find(
     let request = request("find", vec![("field", text(field)), ("options", options)]);
     let answer = run.store.search(keyspace, &request)?;
     Ok(answer.field("index").as_str().map(Name::from))
+}
+
+/// Returns the name of an index that helps to answer a predicate on the documents of a keyspace, and the query for it: one of `names`, if
+/// there are any.
+pub(crate) fn find_flexible(
+    keyspace: &Keyspace,
+    predicate: Value,
+    names: &[Name],
+    run: &Run<'_>,
+) -> Option<(Name, Value)> {
+    let names: Vec<Value> = names.iter().cloned().map(Value::from).collect();
+    let options = Value::object([("use_index", Value::from(names))]);
+    let request = request("find", vec![("predicate", predicate), ("options", options)]);
+    // The index is only a hint, which fails no statement.
+    let answer = run.store.search(keyspace, &request).ok()?;
+    let (index, query) = (answer.field("index"), answer.field("query"));
+    query.as_object()?;
+    Some((Name::from(index.as_str()?), query))
 }
 
 /// Returns the search hit for a document. Errors are those of the search service.
@@ -98,10 +124,12 @@ impl HitRows {
             ("query", query),
             ("options", options),
             ("by_score", scan.by_score.into()),
+            ("flexible", if scan.is_flexible { Value::Bool(true) } else { Value::Missing }),
             ("consistency", consistency),
         ];
         let is_whole = is_nothing || wanted == Some(0);
-        Ok(HitRows { members, out, wanted, found: VecDeque::new(), after: None, is_whole })
+        let page = if scan.is_flexible { HITS_FIRST } else { HITS_MAX };
+        Ok(HitRows { members, out, wanted, page, found: VecDeque::new(), after: None, is_whole })
     }
 
     /// Returns at most `limit` of the next hits, with their IDs; empty after the last.
@@ -112,7 +140,8 @@ impl HitRows {
         run: &Run<'_>,
     ) -> Result<Vec<(Name, Value)>> {
         while self.found.is_empty() && !self.is_whole {
-            let count = self.wanted.unwrap_or(HITS_MAX).min(HITS_MAX);
+            let count = self.wanted.unwrap_or(HITS_MAX).min(self.page);
+            self.page = (self.page * GROWTH).min(HITS_MAX);
             let mut members = self.members.clone();
             members.push(("limit", Value::Int(count as i64)));
             members.extend(self.after.clone().map(|after| ("after", after)));

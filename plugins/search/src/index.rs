@@ -21,7 +21,7 @@ use crate::document::Place;
 use crate::error::{Error, Result};
 use crate::vector::{EXTENSION, VectorPlugin, VectorWriter};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tantivy::directory::TerminatingWrite;
@@ -260,6 +260,20 @@ impl Index {
         self.metas.iter().map(|meta| u64::from(meta.num_docs())).sum()
     }
 
+    /// Returns the number of documents in other vBuckets than these.
+    ///
+    /// # Errors
+    /// A file is corrupt.
+    pub fn count_without(&self, vbuckets: &BTreeSet<u16>) -> Result<u64> {
+        let mut count = self.count();
+        if !vbuckets.is_empty() {
+            for segment in self.segments() {
+                count -= segment.documents_of_vbuckets(vbuckets)?.len() as u64;
+            }
+        }
+        Ok(count)
+    }
+
     /// Returns the caller's payload of the last commit.
     #[must_use]
     pub fn payload(&self) -> &str {
@@ -291,15 +305,16 @@ impl Index {
         outcome.map(|()| applied)
     }
 
-    /// Removes all documents of a vBucket. Returns their number.
+    /// Removes all documents of some vBuckets. Returns their number. Each segment is searched and reopened once, regardless of the
+    /// number of vBuckets.
     ///
     /// # Errors
     /// The store fails; the index is then unchanged.
-    pub fn remove_vbucket(&mut self, vb: u16) -> Result<u64> {
+    pub fn remove_vbuckets(&mut self, vbuckets: &BTreeSet<u16>) -> Result<u64> {
         let mut applied = Applied::default();
         self.opstamp += 1;
         let before = self.metas.clone();
-        let outcome = self.delete(|segment| segment.documents_of_vbucket(vb), &mut applied);
+        let outcome = self.delete(|segment| segment.documents_of_vbuckets(vbuckets), &mut applied);
         if outcome.is_err() {
             self.metas = before;
         }

@@ -6,7 +6,10 @@
 //! contains documents of one collection only. `partition` is the member `index` of hits. `seed` distinguishes the partitions of an
 //! index.
 //!
-//! State: `meta` contains the last commit as JSON. The store contains the blobs that the commit names.
+//! State: `meta` contains the last commit as JSON. The store contains the blobs that the commit names. `gone` lists the vBuckets whose
+//! documents are still in the index although they were removed: they are hidden at once, and the next batch or timer deletes the
+//! documents of all of them in one commit. When a node leaves a cluster, hundreds of vBuckets are removed one by one, and a commit of the
+//! index for each took a minute.
 //!
 //! | request | body | answer |
 //! | --- | --- | --- |
@@ -33,17 +36,22 @@ use crate::search::{
     Nearest, Partial, Request as Search, Thesaurus, merge, nearest, search_knowing, thesaurus,
 };
 use nacre_plugin::{
-    DocumentError, EventKind, Events, Fault, Request, Response, Service, State, StateMut,
+    DocumentError, EventKind, Events, Fault, Request, Response, Service, State, StateMut, Timer,
+    timer,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Key of the commit in the state.
 const META: &[u8] = b"meta";
+/// Key of the removed vBuckets in the state, as a JSON array.
+const GONE: &[u8] = b"gone";
+/// Name of the timer that deletes the documents of removed vBuckets.
+const REMOVAL: &str = "removal";
 /// Maximum number of documents in a merge, which is part of a call with a deadline.
 const MERGED_MAX: u32 = 50_000;
 /// Header with the name of the partition that returns a part.
@@ -184,8 +192,23 @@ impl<P: Platform> Service for SearchService<P> {
         state: &mut dyn StateMut,
     ) -> Result<Option<u64>, Fault> {
         // The index does not keep replaced versions, so the vBucket restarts.
-        self.change(state, |index| index.remove_vbucket(vb).map(drop))?;
+        let mut gone = gone(state.reading())?;
+        gone.insert(vb);
+        state.put(GONE, &serde_json::to_vec(&gone).map_err(broken)?);
+        timer::set(REMOVAL, 0, b"");
         Ok(Some(0))
+    }
+
+    fn on_timer(
+        &mut self,
+        _now_us: u64,
+        _timers: &[Timer],
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
+        if gone(state.reading())?.is_empty() {
+            return Ok(());
+        }
+        self.change(state, |index| index.merge(MERGED_MAX).map(drop))
     }
 
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
@@ -196,7 +219,8 @@ impl<P: Platform> Service for SearchService<P> {
                 Err(error) => Ok(refusal(&error)),
             },
             ("GET", "/count") => {
-                let count = self.index(state)?.count();
+                let gone = gone(state)?;
+                let count = self.index(state)?.count_without(&gone).map_err(fatal)?;
                 Ok(answer(&json!({"status": "ok", "count": count})))
             }
             ("POST", "/analyzeDoc") => {
@@ -286,14 +310,20 @@ impl<P: Platform> SearchService<P> {
         .map_err(fatal)
     }
 
-    /// Changes the index, and stores the commit in the state. After a failure, the next call reopens the index.
+    /// Deletes the documents of removed vBuckets, changes the index, and stores the commit in the state. After a failure, the next call
+    /// reopens the index.
     fn change(
         &mut self,
         state: &mut dyn StateMut,
         change: impl FnOnce(&mut Index) -> crate::Result<()>,
     ) -> Result<(), Fault> {
+        let gone = gone(state.reading())?;
         self.index(state.reading())?;
         let (_, mut index) = self.index.take().expect("it is open");
+        if !gone.is_empty() {
+            index.remove_vbuckets(&gone).map_err(|error| Fault::Retry(error.text))?;
+            state.delete(GONE);
+        }
         change(&mut index).map_err(|error| Fault::Retry(error.text))?;
         let commit = index.commit("").map_err(fatal)?;
         index.collect_garbage(&commit).map_err(fatal)?;
@@ -304,10 +334,11 @@ impl<P: Platform> SearchService<P> {
     }
 
     fn query(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
-        let search = match search_of(request) {
+        let mut search = match search_of(request) {
             Ok(search) => search,
             Err(error) => return Ok(refusal(&error)),
         };
+        search.vbuckets = without(search.vbuckets.take(), &gone(state)?);
         let name = header(request, PART).map(str::to_owned);
         let known = match header(request, REST) {
             None => None,
@@ -381,6 +412,42 @@ fn ranges(text: &str) -> crate::Result<Vec<RangeInclusive<u16>>> {
             Ok(first.parse().map_err(|_| wrong())?..=last.parse().map_err(|_| wrong())?)
         })
         .collect()
+}
+
+/// Returns the removed vBuckets whose documents are still in the index.
+fn gone(state: &dyn State) -> Result<BTreeSet<u16>, Fault> {
+    match state.get(GONE) {
+        None => Ok(BTreeSet::new()),
+        Some(bytes) => serde_json::from_slice(&bytes).map_err(broken),
+    }
+}
+
+/// Removes vBuckets from the visible ones; `None` means all.
+fn without(
+    visible: Option<Vec<RangeInclusive<u16>>>,
+    gone: &BTreeSet<u16>,
+) -> Option<Vec<RangeInclusive<u16>>> {
+    if gone.is_empty() {
+        return visible;
+    }
+    let mut left = Vec::new();
+    for range in visible.unwrap_or_else(|| vec![0..=u16::MAX]) {
+        let mut first = Some(*range.start());
+        for vb in gone.iter().copied().filter(|vb| range.contains(vb)) {
+            if let Some(first) = first
+                && first < vb
+            {
+                left.push(RangeInclusive::new(first, vb - 1));
+            }
+            first = vb.checked_add(1);
+        }
+        if let Some(first) = first
+            && first <= *range.end()
+        {
+            left.push(first..=*range.end());
+        }
+    }
+    Some(left)
 }
 
 fn header<'a>(request: &'a Request, wanted: &str) -> Option<&'a str> {

@@ -15,6 +15,7 @@
 mod access;
 mod definition;
 mod error;
+mod flexible;
 mod manage;
 mod message;
 mod query;

@@ -6,6 +6,7 @@
 use crate::Search;
 use crate::definition::{self, Control, Definition};
 use crate::error::Failure;
+use crate::flexible;
 use crate::query::{Demand, ask};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_node::Node;
@@ -27,10 +28,12 @@ const FIELD: &str = "nacre-field";
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Question {
-    /// Asks which index can answer a search.
+    /// Asks which index can answer a search, or helps with a predicate.
     Find {
         #[serde(default)]
         field: Option<String>,
+        #[serde(default)]
+        predicate: Option<Value>,
         #[serde(default)]
         options: Value,
     },
@@ -54,6 +57,9 @@ struct Hits {
     after: Value,
     #[serde(default)]
     by_score: bool,
+    /// True if the hits may include documents that do not match.
+    #[serde(default)]
+    flexible: bool,
     #[serde(default)]
     consistency: Value,
 }
@@ -77,7 +83,12 @@ pub(crate) fn answer(
     let asked: Question = serde_json::from_str(question.request)
         .map_err(|error| failure(EXECUTION, format!("SEARCH: {error}")))?;
     let answer = match asked {
-        Question::Find { field, options } => Ok(find(node, question, field.as_deref(), &options)),
+        Question::Find { predicate: Some(predicate), options, .. } => {
+            Ok(find_flexible(node, question, &predicate, &options))
+        }
+        Question::Find { field, options, .. } => {
+            Ok(find(node, question, field.as_deref(), &options))
+        }
         Question::Hits(hits) => self::hits(node, question, hits),
         Question::Evaluate(one) => evaluate(node, question, &one),
     };
@@ -112,6 +123,40 @@ fn find(
     found.map_or_else(|| json!({}), |definition| json!({"index": definition.name}))
 }
 
+/// Returns the index that has most of the conditions of a predicate, and the query for it. If `USE INDEX` names indexes, it is one of
+/// them.
+fn find_flexible(
+    node: &Arc<Node>,
+    question: &QueryQuestion<'_>,
+    predicate: &Value,
+    options: &Value,
+) -> Value {
+    let cluster = node.cluster();
+    let keyspace = question.keyspace;
+    let names = options["use_index"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_wanted = |definition: &Definition| {
+        let is_named =
+            |name: &str| definition.name == name || is_short_name(definition, keyspace, name);
+        names.is_empty() || names.iter().filter_map(Value::as_str).any(is_named)
+    };
+    let mut best: Option<(usize, Value)> = None;
+    for (_, definition) in definition::all(&cluster) {
+        let is_usable = is_of_keyspace(&definition, keyspace)
+            && is_wanted(&definition)
+            && definition.is_allowed(Control::Query)
+            && may_search(node, question.user, &definition);
+        let Some(mapping) = mapping_of(&definition, keyspace).filter(|_| is_usable) else {
+            continue;
+        };
+        let all = &definition.member("params")["mapping"];
+        let Some((query, count)) = flexible::query(all, mapping, predicate) else { continue };
+        if best.as_ref().is_none_or(|(other, _)| count > *other) {
+            best = Some((count, json!({"index": definition.name, "query": query})));
+        }
+    }
+    best.map_or_else(|| json!({}), |(_, found)| found)
+}
+
 /// Returns the first definition that `names` contains, or else the first.
 fn preferred<'a>(
     suitable: &'a [Definition],
@@ -141,10 +186,6 @@ fn suits(
     field: Option<&str>,
     options: &Value,
 ) -> bool {
-    let is_of_keyspace = definition.places().iter().any(|place| {
-        (&place.bucket, &place.scope, &place.collection)
-            == (&keyspace.bucket, &keyspace.scope, &keyspace.collection)
-    });
     let is_named = match &options["index"] {
         Value::Null => true,
         Value::String(name) => {
@@ -154,7 +195,7 @@ fn suits(
         _ => false,
     };
     let is_version = options["indexUUID"].as_str().is_none_or(|uuid| uuid == definition.uuid);
-    is_of_keyspace
+    is_of_keyspace(definition, keyspace)
         && is_named
         && is_version
         && mapping_of(definition, keyspace).is_some_and(|mapping| match field {
@@ -162,6 +203,13 @@ fn suits(
             // Without `field`, the query names its fields itself. The service assumes that a named index contains them.
             None => is_dynamic(mapping) || options["index"].is_string(),
         })
+}
+
+fn is_of_keyspace(definition: &Definition, keyspace: &DatabaseKeyspace) -> bool {
+    definition.places().iter().any(|place| {
+        (&place.bucket, &place.scope, &place.collection)
+            == (&keyspace.bucket, &keyspace.scope, &keyspace.collection)
+    })
 }
 
 fn is_short_name(definition: &Definition, keyspace: &DatabaseKeyspace, name: &str) -> bool {
@@ -188,11 +236,11 @@ fn mapping_of<'a>(definition: &'a Definition, keyspace: &DatabaseKeyspace) -> Op
     }
 }
 
-fn is_enabled(mapping: &Value) -> bool {
+pub(crate) fn is_enabled(mapping: &Value) -> bool {
     mapping["enabled"].as_bool().unwrap_or(true)
 }
 
-fn is_dynamic(mapping: &Value) -> bool {
+pub(crate) fn is_dynamic(mapping: &Value) -> bool {
     is_enabled(mapping) && mapping["dynamic"].as_bool().unwrap_or(true)
 }
 
@@ -261,17 +309,20 @@ fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<V
     // Timeout and consistency come from the statement instead.
     request.remove("ctl");
     let demand = demand(&definition, question, &asked.consistency);
-    let body = Value::Object(request).to_string().into_bytes();
-    let headers = header(asked.field.as_ref());
-    let asked_for = Request { path: "/query".into(), headers, body, ..Request::default() };
-    let reply = ask(node, question.user, &definition, &demand, asked_for)?;
-    let mut answer: Value = serde_json::from_slice(&reply.body)
-        .map_err(|error| Failure::new(500, error.to_string()))?;
-    if let Some((name, error)) =
-        answer["status"]["errors"].as_object().and_then(|all| all.iter().next())
-    {
-        return Err(Failure::new(500, format!("{name}: {error}")));
-    }
+    let send = |request: &Map<String, Value>| {
+        let body = serde_json::to_vec(request).unwrap_or_default();
+        let headers = header(asked.field.as_ref());
+        let asked_for = Request { path: "/query".into(), headers, body, ..Request::default() };
+        whole(&ask(node, question.user, &definition, &demand, asked_for)?.body)
+    };
+    let mut answer = match send(&request) {
+        // The statement tests each document, so that all documents are an answer, too.
+        Err(failure) if asked.flexible && is_too_wide(&failure) => {
+            request.insert("query".into(), json!({"match_all": {}}));
+            send(&request)?
+        }
+        answer => answer?,
+    };
     let mut hits = answer["hits"].take();
     let rows = hits.as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
     let is_page = !own_size && rows.len() as u64 >= asked.limit;
@@ -283,6 +334,22 @@ fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<V
         Some(after) => json!({"hits": hits, "after": after}),
         None => json!({"hits": hits}),
     })
+}
+
+/// Parses an answer, which must contain the parts of all partitions.
+fn whole(body: &[u8]) -> Result<Value, Failure> {
+    let answer: Value =
+        serde_json::from_slice(body).map_err(|error| Failure::new(500, error.to_string()))?;
+    let errors = answer["status"]["errors"].as_object();
+    match errors.and_then(|all| all.iter().next()) {
+        Some((name, error)) => Err(Failure::new(500, format!("{name}: {error}"))),
+        None => Ok(answer),
+    }
+}
+
+/// Returns true if a range or a prefix has more terms than a query may have.
+fn is_too_wide(failure: &Failure) -> bool {
+    failure.error.as_str().is_some_and(|text| text.contains("TooManyClauses"))
 }
 
 /// Returns a hit's sort values for `search_after`. Hits do not show their score among the sort values.

@@ -2,6 +2,7 @@
 //! `backup-moments`: longer runs of the server's crash tests.
 
 use super::PORT_BASE;
+use std::path::Path;
 use xtask_setup::command::{cargo, run as run_command, workspace};
 use xtask_setup::{node, plugins};
 
@@ -72,6 +73,18 @@ impl Endurance {
     /// Fails when it fails.
     pub fn run(&self, count: u64) -> Result<(), String> {
         self.run_with(count, &[])
+    }
+
+    /// Runs the test with another program than the node of this workspace, if one is named.
+    ///
+    /// # Errors
+    /// Fails when the program does not exist or the test fails.
+    pub fn run_on(&self, node: Option<&Path>, count: u64) -> Result<(), String> {
+        // The tests run in another folder.
+        let node = node.map(Path::canonicalize).transpose();
+        let node = node.map_err(|error| format!("the node: {error}"))?;
+        let node = node.iter().map(|path| ("NACRE_TEST_NODE", path.display().to_string()));
+        self.run_with(count, &node.collect::<Vec<_>>())
     }
 
     /// Runs the test with additional environment variables.

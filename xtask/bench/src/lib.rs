@@ -193,12 +193,15 @@ enum Benchmark {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Kill a node repeatedly while it indexes and merges; its search index must have every
-    /// document once
+    /// Kill a node repeatedly while it indexes and merges; its search index must have exactly the
+    /// documents that reads by key return, each once
     SearchKills {
         /// Number of kills
-        #[arg(long, default_value_t = 200)]
-        cycles: u64,
+        #[arg(long, alias = "cycles", default_value_t = 200)]
+        kills: u64,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
     },
     /// Measure recall and cost of searches for vectors of texts, compared with faiss, hnswlib and
     /// usearch
@@ -515,7 +518,9 @@ pub fn run(options: &Bench) -> Result<(), String> {
         Benchmark::SearchMemory { documents, node } => {
             search::run_memory((*documents).max(1000), node.as_deref())
         }
-        Benchmark::SearchKills { cycles } => kills::SEARCH.run((*cycles).max(1)),
+        Benchmark::SearchKills { kills, node } => {
+            kills::SEARCH.run_on(node.as_deref(), (*kills).max(1))
+        }
         Benchmark::Start { rounds } => start::run((*rounds).max(1)),
         Benchmark::Sdk { rounds, seconds, node } => {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())

@@ -1,6 +1,6 @@
 //! Searches: the documents of the first term are the hits of a search that its condition asks for.
 
-use super::{conjuncts, literal};
+use super::{conjuncts, flexible, literal};
 use crate::plan::{Access, Page, Scan, ScanSource, SearchScan};
 use crate::plan_context::PlanContext;
 use nacre_sql::ast::{Block, Chain, Expr, OrderTerm, Source};
@@ -15,7 +15,7 @@ pub(super) struct Searched {
     pub ordered: bool,
 }
 
-/// Plans the first term of a block as the hits of a search, if the condition requires one and an index answers it.
+/// Plans the first term of a block as the hits of a search, if the condition requires one, or the hints allow one, and an index answers it.
 pub(super) fn choose(
     block: &Block,
     order: &[OrderTerm],
@@ -61,12 +61,15 @@ pub(super) fn choose(
         let is_paged =
             is_alone && condition.is_none() && !block.distinct && (order.is_empty() || by_score);
         let page = if is_paged { page.clone() } else { Page::default() };
-        let access = Access::Search(SearchScan { index, call: call.clone(), page, by_score });
+        let call = call.clone();
+        let access = Access::Search(SearchScan { index, call, page, by_score, is_flexible: false });
         let source = ScanSource::Keyspace { keyspace, access, covering: false };
         let scan = Scan::of(from.first.alias.clone(), source);
         return Ok(Some(Searched { scan, condition, ordered: by_score }));
     }
-    Ok(None)
+    let scan = flexible::choose(from, path, &operands, context)?;
+    // The hits may include documents for which the condition is not true.
+    Ok(scan.map(|scan| Searched { scan, condition: block.condition.clone(), ordered: false }))
 }
 
 /// Adds the indexes that the statement prefers to the options, as the member `use_index`. An index in the options has precedence.

@@ -70,6 +70,7 @@ pub const START_US: u64 = 1_700_000_000_000_000;
 
 /// A change that has not been fed yet.
 struct Change {
+    vb: u16,
     key: String,
     /// `None` for a deletion.
     body: Option<Vec<u8>>,
@@ -126,6 +127,12 @@ impl<S: Service> Harness<S> {
         self
     }
 
+    /// Moves the last queued change to another vBucket than 0.
+    pub fn in_vbucket(&mut self, vb: u16) -> &mut Harness<S> {
+        self.last().vb = vb;
+        self
+    }
+
     /// Sets CAS and revision of the last queued change.
     pub fn with_version(&mut self, cas: u64, rev: u64) -> &mut Harness<S> {
         let change = self.last();
@@ -148,11 +155,12 @@ impl<S: Service> Harness<S> {
         let seqno = self.seqno;
         let kind = if body.is_some() { EventKind::Upsert } else { EventKind::Delete };
         let (key, cas) = (key.to_owned(), seqno << 16);
-        self.changes.push(Change { key, body, seqno, cas, rev: 1, xattrs: Vec::new(), kind });
+        let change = Change { vb: 0, key, body, seqno, cas, rev: 1, xattrs: Vec::new(), kind };
+        self.changes.push(change);
         self
     }
 
-    /// Feeds the queued changes as one batch of vBucket 0. Returns the documents that failed.
+    /// Feeds the queued changes as one batch. Returns the documents that failed.
     ///
     /// # Errors
     /// The fault of the service; its writes and the batch are then dropped.
@@ -195,13 +203,23 @@ impl<S: Service> Harness<S> {
         Ok(())
     }
 
-    /// Cuts the history back to `seqno`. Returns the seqno at which the feed resumes.
+    /// Cuts the history of vBucket 0 back to `seqno`. Returns the seqno at which the feed resumes.
     ///
     /// # Errors
     /// The fault of the service.
     pub fn rollback(&mut self, seqno: u64) -> Result<u64, Fault> {
+        self.rollback_in(0, seqno)
+    }
+
+    /// Cuts the history of a vBucket back to `seqno`. Returns the seqno at which the feed resumes.
+    ///
+    /// # Errors
+    /// The fault of the service.
+    pub fn rollback_in(&mut self, vb: u16, seqno: u64) -> Result<u64, Fault> {
         loop {
-            if let Some(reached) = self.write(|service, state| service.rollback(0, seqno, state))? {
+            if let Some(reached) =
+                self.write(|service, state| service.rollback(vb, seqno, state))?
+            {
                 return Ok(reached);
             }
         }
@@ -381,7 +399,7 @@ fn event(change: &Change) -> Event<'_> {
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
     Event {
         index: 0,
-        vb: 0,
+        vb: change.vb,
         seqno: change.seqno,
         cas: change.cas,
         rev: change.rev,

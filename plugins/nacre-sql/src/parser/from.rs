@@ -116,6 +116,7 @@ impl Parser<'_> {
                         of_kind.filter_map(|(name, _)| name.clone()).collect()
                     };
                     (hints.indexes, hints.search_indexes) = (of_kind(false), of_kind(true));
+                    hints.any_search = named.contains(&(None, true));
                 }
                 self.expect(")")?;
             }

@@ -66,6 +66,8 @@ const QUERIES: &[&str] = &[
     "SELECT * FROM default:b.s.c AS a USE KEYS ['x'] WHERE 1",
     "SELECT * FROM a USE INDEX (i, j USING GSI)",
     "SELECT * FROM a USE INDEX (i, j USING GSI, k USING FTS)",
+    "SELECT * FROM a USE INDEX (USING FTS)",
+    "SELECT * FROM a USE INDEX (i, USING FTS)",
     "SELECT * FROM a JOIN b USE HASH(BUILD) ON a.x = b.y",
     "SELECT * FROM a LEFT OUTER JOIN b ON KEYS a.x RIGHT JOIN c ON c.y = a.y, d, (a.list) AS e",
     "SELECT * FROM a INNER NEST b ON KEYS a.ks LEFT UNNEST a.xs AS x JOIN c ON KEY c.k FOR a",

@@ -171,6 +171,181 @@ fn an_index_that_a_statement_names_is_asked_for() {
     assert_eq!(preferred("USE INDEX (i USING GSI, j)"), preferred(""));
 }
 
+/// Documents with values of several types at the same paths.
+const MIXED: [(&str, &str); 5] = [
+    ("a", r#"{"s": "red", "n": 1, "b": true, "tags": ["x", "y"], "items": [{"k": "p", "q": 1}]}"#),
+    (
+        "b",
+        r#"{"s": "reed", "n": 2.5, "b": false, "tags": ["y"], "items": [{"k": "p", "q": 9}, {"k": "r", "q": 1}]}"#,
+    ),
+    ("c", r#"{"s": ["red"], "n": "2", "tags": []}"#),
+    ("d", r#"{"s": "blue", "n": 7, "o": {"s": "red"}}"#),
+    ("e", r#"{"s": "z", "n": null, "tags": "x"}"#),
+];
+
+/// Finds documents by predicates, and flattens arrays as an index does.
+struct Predicates {
+    asked: Rc<RefCell<Vec<Value>>>,
+}
+
+/// Collects the values at a path, also those in arrays.
+fn values(value: &Value, path: &[&str], found: &mut Vec<Value>) {
+    if let Some(elements) = value.as_array() {
+        elements.iter().for_each(|element| values(element, path, found));
+    } else if let Some((name, rest)) = path.split_first() {
+        values(&value.field(name), rest, found);
+    } else {
+        found.push(value.clone());
+    }
+}
+
+fn has(document: &Value, predicate: &Value) -> bool {
+    let parts = |name: &str| predicate.field(name).as_array().map(<[Value]>::to_vec);
+    if let Some(parts) = parts("and") {
+        return parts.iter().all(|part| has(document, part));
+    }
+    if let Some(parts) = parts("or") {
+        return parts.iter().any(|part| has(document, part));
+    }
+    let field = predicate.field("field");
+    let path: Vec<&str> = field.as_str().unwrap().split('.').collect();
+    let mut found = Vec::new();
+    values(document, &path, &mut found);
+    let (eq, prefix) = (predicate.field("eq"), predicate.field("prefix"));
+    let (min, max) = (predicate.field("min"), predicate.field("max"));
+    let bound = if min.is_missing() { max.clone() } else { min.clone() };
+    let is_number = |value: &Value| matches!(value, Value::Int(_) | Value::Float(_));
+    // An index has a range of values of one type.
+    let is_of_type = |value: &Value| {
+        is_number(value) && is_number(&bound)
+            || value.as_str().is_some() && bound.as_str().is_some()
+    };
+    found.iter().any(|value| match prefix.as_str() {
+        Some(prefix) => value.as_str().is_some_and(|text| text.starts_with(prefix)),
+        None if !eq.is_missing() => *value == eq,
+        None => {
+            is_of_type(value)
+                && (min.is_missing() || *value >= min)
+                && (max.is_missing() || *value <= max)
+        }
+    })
+}
+
+impl Searcher for Predicates {
+    fn search(&self, _: &Keyspace, request: &Value) -> Result<Value> {
+        self.asked.borrow_mut().push(request.clone());
+        if request.field("do").as_str() == Some("find") {
+            let query = request.field("predicate");
+            return Ok(Value::object([("index", Value::from("mixed")), ("query", query)]));
+        }
+        let query = request.field("query");
+        let hits = MIXED.iter().filter(|(_, body)| {
+            let document = Value::parse(body.as_bytes()).unwrap();
+            has(&document, &query)
+        });
+        let hits = hits.map(|(id, _)| Value::object([("id", Value::from(*id))]));
+        Ok(Value::object([("hits", Value::array(hits.collect()))]))
+    }
+}
+
+fn mixed() -> (World, Rc<RefCell<Vec<Value>>>) {
+    let world = World::new();
+    let asked = Rc::<RefCell<Vec<Value>>>::default();
+    world.store.set_searcher(Predicates { asked: Rc::clone(&asked) });
+    world.add("d", MIXED.map(|(id, body)| (id, Value::parse(body.as_bytes()).unwrap())));
+    world.query("CREATE PRIMARY INDEX ON d").unwrap();
+    (world, asked)
+}
+
+#[test]
+fn a_flexible_index_finds_what_a_statement_finds_without_it() {
+    let (world, asked) = mixed();
+    // Returns the requests for hits, after a comparison of the rows with those of the statement without the hint.
+    let hits = |rest: &str| -> Vec<Value> {
+        let statement = |hint: &str| {
+            rows(
+                &world,
+                &format!("SELECT RAW META(x).id FROM d AS x {hint} {rest} ORDER BY META(x).id"),
+            )
+        };
+        asked.borrow_mut().clear();
+        let plain = statement("");
+        assert!(asked.borrow().is_empty(), "{rest}: nobody has asked for a search");
+        assert_eq!(statement("USE INDEX (USING FTS)"), plain, "{rest}");
+        let asked = asked.borrow();
+        let hits = asked.iter().filter(|request| request.field("do").as_str() == Some("hits"));
+        hits.cloned().collect()
+    };
+    for condition in [
+        "x.s = \"red\"",
+        "\"red\" = x.s",
+        "x.s IN [\"red\", \"blue\", null]",
+        "x.n BETWEEN 1 AND 3",
+        "x.n > 1 AND 5 > x.n",
+        "ISNUMBER(x.n) AND x.n >= 2",
+        "ISSTRING(x.s) AND x.s > \"r\"",
+        "x.s LIKE \"re%\"",
+        "x.s LIKE \"r_d\"",
+        "x.s = \"red\" OR x.n = 7",
+        "x.s = \"red\" AND x.b AND x.n < 5",
+        "x.o.s = \"red\"",
+        "x.b = true",
+        "\"y\" IN x.tags",
+        "ANY t IN x.tags SATISFIES t = \"x\" END",
+        "ANY AND EVERY t IN x.tags SATISFIES t LIKE \"y%\" END",
+        "ANY i IN x.items SATISFIES i.k = \"p\" AND i.q BETWEEN 5 AND 10 END",
+    ] {
+        assert_eq!(hits(&format!("WHERE {condition}")).len(), 1, "{condition}");
+    }
+    let unnested = hits("UNNEST x.items AS i WHERE i.k = \"r\"");
+    assert_eq!(unnested[0].field("query").field("field").as_str(), Some("items.k"));
+    assert_eq!(unnested[0].field("flexible"), Value::Bool(true));
+    assert_eq!(unnested[0].field("limit").as_i64(), Some(256), "the first page is small");
+    for condition in [
+        "x.n > 1",
+        "x.s < \"s\"",
+        "x.s = \"\"",
+        "x.n = null",
+        "x.n > 1 AND x.n < \"z\"",
+        "EVERY t IN x.tags SATISFIES t = \"y\" END",
+        "x.s = \"red\" OR x.n IS MISSING",
+        "NOT (x.s = \"red\")",
+        "x.s LIKE \"%d\"",
+        "x.s[0] = \"red\"",
+        "x.`a.b` = 1",
+    ] {
+        let hits = hits(&format!("WHERE {condition}"));
+        assert!(hits.is_empty(), "{condition} may be true for documents that no index finds");
+    }
+}
+
+#[test]
+fn a_plan_shows_the_query_for_a_flexible_index() {
+    let (world, asked) = mixed();
+    let statement =
+        "EXPLAIN SELECT x.n FROM d AS x USE INDEX (i USING FTS) WHERE x.s = \"red\" LIMIT 5";
+    let plan = world.query(statement).unwrap()[0].field("plan").to_json();
+    assert!(plan.contains(r#""#operator":"IndexFtsSearch""#), "{plan}");
+    assert!(plan.contains(r#"\"field\""#) && plan.contains("Filter"), "{plan}");
+    let asked = asked.borrow();
+    assert_eq!(asked[0].field("options").to_json(), r#"{"use_index":["i"]}"#);
+    let predicate = Value::parse(br#"{"field": "s", "eq": "red"}"#).unwrap();
+    assert_eq!(asked[0].field("predicate"), predicate);
+}
+
+#[test]
+fn a_request_can_allow_search_indexes_for_all_statements() {
+    let (world, asked) = mixed();
+    let finds = |flag: bool| {
+        asked.borrow_mut().clear();
+        let mut request = World::request("SELECT RAW x.n FROM d AS x WHERE x.s = \"blue\"");
+        request.settings.uses_search = flag;
+        assert_eq!(Value::array(world.run(request).unwrap()).to_json(), "[7]");
+        asked.borrow().len()
+    };
+    assert_eq!((finds(true), finds(false)), (2, 0), "one request for the index, and one for hits");
+}
+
 #[test]
 fn a_plan_shows_the_search() {
     let (world, _) = world();

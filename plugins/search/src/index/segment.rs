@@ -5,7 +5,7 @@ use super::{END, Fields, column_key, prefix_key, term_key};
 use crate::error::{Error, Result};
 use crate::query::Range;
 use crate::vector::{EXTENSION, VectorFile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -248,13 +248,16 @@ impl Segment {
         Ok(docs)
     }
 
-    /// Returns the documents of a vBucket that are not deleted.
+    /// Returns the documents of some vBuckets that are not deleted.
     ///
     /// # Errors
     /// A file is corrupt.
-    pub fn documents_of_vbucket(&self, vb: u16) -> Result<Vec<u32>> {
+    pub fn documents_of_vbuckets(&self, vbuckets: &BTreeSet<u16>) -> Result<Vec<u32>> {
         let column = self.vbuckets()?;
-        let is_of = |doc: &u32| column.first(*doc) == Some(u64::from(vb)) && !self.is_deleted(*doc);
+        let is_of = |doc: &u32| {
+            let vb = column.first(*doc).and_then(|vb| u16::try_from(vb).ok());
+            vb.is_some_and(|vb| vbuckets.contains(&vb)) && !self.is_deleted(*doc)
+        };
         Ok((0..self.max_doc()).filter(is_of).collect())
     }
 

@@ -164,9 +164,10 @@ fn only_requested_vbuckets_are_searched_and_removed_ones_are_empty() {
     let high = count(&world, Some(vec![32..=1023]));
     assert!(low > 0 && of_ten > 0 && high > 0);
     assert_eq!(low + of_ten + high, 100);
-    assert_eq!(world.index.remove_vbucket(10).unwrap(), of_ten);
+    assert_eq!(world.index.count_without(&[10].into()).unwrap(), low + high);
+    assert_eq!(world.index.remove_vbuckets(&[10].into()).unwrap(), of_ten);
     assert_eq!(count(&world, None), low + high);
-    assert_eq!(world.index.remove_vbucket(10).unwrap(), 0);
+    assert_eq!(world.index.remove_vbuckets(&[10].into()).unwrap(), 0);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The index as a service: indexing of changes, and requests to the whole or to parts.
 
 use nacre_plugin::testing::Harness;
-use nacre_plugin::{Request, Response};
+use nacre_plugin::{Request, Response, State};
 use nacre_search::{Blobs, MemoryBlobs, Platform, SearchService};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 thread_local! {
     static BLOBS: RefCell<MemoryBlobs> = RefCell::default();
@@ -63,6 +64,59 @@ fn changes_are_found_and_survive_the_instance() {
         (refused.status, json_of(&refused)),
         (400, json!({"status": "fail", "error": "unknown query type"}))
     );
+}
+
+/// Returns the IDs of all documents that a query finds, also in a part with the given visible vBuckets.
+fn all_ids(search: &mut Search, headers: &[(&str, &str)]) -> Vec<String> {
+    let body = json!({"query": {"match_all": {}}, "sort": ["_id"], "size": 1000});
+    let response = search.ask(&post("/query", &body, headers)).unwrap();
+    crate::world::ids(&json_of(&response))
+}
+
+#[test]
+fn many_removed_vbuckets_cost_one_commit() {
+    let mut search = deploy(&Value::Null);
+    for vb in 0..100_u16 {
+        search.put(&format!("d{vb:03}"), r#"{"text": "same"}"#).in_vbucket(vb);
+    }
+    search.feed().unwrap();
+    let kept: Vec<String> = (90..100).map(|vb| format!("d{vb:03}")).collect();
+    let files = || BLOBS.with(|blobs| blobs.borrow().list().unwrap());
+    let commit = |search: &Search| search.state().get(b"meta").unwrap();
+    let (files_before, commit_before) = (files(), commit(&search));
+    for vb in 0..90 {
+        assert_eq!(search.rollback_in(vb, 0).unwrap(), 0);
+    }
+    // The documents are hidden at once, and nothing of the index has been written. Each call has another instance, as after a crash.
+    assert_eq!((files(), commit(&search)), (files_before, commit_before.clone()));
+    let count = |search: &mut Search| json_of(&search.get("/count").unwrap())["count"].clone();
+    assert_eq!((all_ids(&mut search, &[]), count(&mut search)), (kept.clone(), json!(10)));
+    let visible = [("nacre-vbuckets", "80-94,99")];
+    assert_eq!(all_ids(&mut search, &visible), ["d090", "d091", "d092", "d093", "d094", "d099"]);
+    search.advance(Duration::ZERO).unwrap();
+    assert_eq!((all_ids(&mut search, &[]), count(&mut search)), (kept, json!(10)));
+    assert_ne!(commit(&search), commit_before);
+    assert_eq!(search.state().len(), 1, "{}", search.state_text());
+    assert!(search.timers().is_empty());
+}
+
+#[test]
+fn a_removed_vbucket_that_returns_has_its_new_documents_only() {
+    let mut search = deploy(&Value::Null);
+    for id in ["a", "b", "c"] {
+        search.put(id, r#"{"text": "old"}"#).in_vbucket(if id == "c" { 8 } else { 7 });
+    }
+    search.feed().unwrap();
+    search.rollback_in(7, 0).unwrap();
+    assert_eq!(all_ids(&mut search, &[]), ["c"]);
+    // The batch comes before the timer, and the document `a` no longer exists.
+    search.put("b", r#"{"text": "new"}"#).in_vbucket(7).feed().unwrap();
+    assert_eq!(all_ids(&mut search, &[]), ["b", "c"]);
+    let commit = search.state().get(b"meta").unwrap();
+    search.advance(Duration::ZERO).unwrap();
+    assert_eq!(search.state().get(b"meta").unwrap(), commit, "nothing is left to remove");
+    let old = post("/query", &json!({"query": {"match": "old"}}), &[]);
+    assert_eq!(crate::world::ids(&json_of(&search.ask(&old).unwrap())), ["c"]);
 }
 
 #[test]

@@ -2,9 +2,11 @@
 //! again after a restart.
 
 use crate::fixture::*;
+use nacre_dcp::ResumePoint;
 use nacre_sandbox::{Partition, Request, Setup};
 use nacre_state::{BlockCache, Segmenting, SpaceStorage, SyncCounts};
 use nacre_store::{MemorySpaces, Spaces};
+use nacre_types::Vbid;
 use serde_json::{Value, json};
 
 fn open(spaces: &dyn Spaces) -> Partition {
@@ -70,4 +72,29 @@ fn many_batches_are_merged_into_few_blobs() {
     assert_eq!(search(&partition, json!({"min": 7, "max": 8, "field": "n"})).1, 40);
     let files = spaces.open("p").unwrap().files().unwrap().numbers().unwrap().len();
     assert!(files < 150, "{files} files");
+}
+
+#[test]
+fn removed_vbuckets_are_hidden_at_once_and_deleted_together() {
+    let spaces = MemorySpaces::default();
+    let mut partition = open(&spaces);
+    let keys: Vec<String> = (0..40).map(|n| format!("k{n:02}")).collect();
+    let changes = keys.iter().map(|key| (&**key, Some(r#"{"text": "pearl"}"#)));
+    partition.on_batch(&Stream::default().batch(changes), NOW).unwrap();
+    let is_left = |key: &&String| Vbid::of(key.as_bytes(), Stream::VBUCKETS) == Vbid(3);
+    let left: Vec<String> = keys.iter().filter(is_left).cloned().collect();
+    assert!(!left.is_empty() && left.len() < keys.len());
+    let found = |partition: &Partition| search(partition, json!({"match": "pearl"})).0;
+    for vbid in (0..3).map(Vbid) {
+        partition.rollback(vbid, ResumePoint::default()).unwrap();
+        assert_eq!(partition.progress(vbid), ResumePoint::default());
+    }
+    assert_eq!(found(&partition), left);
+    // The process ends before the documents are deleted.
+    drop(partition);
+    let mut partition = open(&spaces);
+    assert_eq!(found(&partition), left);
+    assert_eq!(partition.on_timers(NOW).unwrap().timers, 1);
+    assert_eq!(found(&partition), left);
+    assert_eq!(partition.next_timer_us(), None);
 }

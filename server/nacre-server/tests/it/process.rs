@@ -54,7 +54,9 @@ fn command(data_dir: &Path, port_base: u16, buckets: &str) -> Command {
 }
 
 fn bare(data_dir: &Path, port_base: u16) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    // Endurance tests can run another build of the node.
+    let binary = std::env::var_os("NACRE_TEST_NODE");
+    let mut command = Command::new(binary.unwrap_or(env!("CARGO_BIN_EXE_nacre").into()));
     command.arg("serve");
     command.args(["--port-base", &port_base.to_string()]).arg("--data-dir").arg(data_dir);
     let shared_cache = std::env::temp_dir().join("nacre-test-plugins");

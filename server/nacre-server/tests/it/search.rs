@@ -17,6 +17,8 @@ use std::time::Duration;
 const SEARCH: u16 = 3;
 /// The same of the query service.
 const QUERY: u16 = 2;
+/// Status of a key without a document.
+const NOT_FOUND: u16 = 1;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Login<'a> = Option<(&'a str, &'a str)>;
@@ -409,39 +411,76 @@ fn strangers_and_users_without_the_right_are_refused() {
     assert!(!stats.to_string().contains("doc_count"), "{stats}");
 }
 
+/// Number of keys that the client of a killed node writes.
+const KILLED_KEYS: u64 = 2000;
+
+fn killed_key(number: u64) -> String {
+    format!("k{number:04}")
+}
+
+/// Checks that the index has exactly the documents that reads by key return, each once and in its current version.
+fn check_against_keys(server: &Server) {
+    let body = json!({
+        "query": {"match": "pearl", "field": "t"},
+        "fields": ["n"],
+        "sort": ["_id"],
+        "size": 10_000,
+        "ctl": fresh(),
+    });
+    let (status, answer) = ask(server.port_base, "POST", "/api/index/i/query", &body);
+    assert_eq!((status, &answer["status"]["failed"]), (200, &json!(0)), "{}", answer["status"]);
+    let hit = |hit: &Value| {
+        (hit["id"].as_str().unwrap().to_owned(), hit["fields"]["n"].as_f64().unwrap())
+    };
+    let hits: Vec<(String, f64)> = answer["hits"].as_array().unwrap().iter().map(hit).collect();
+    let mut client = server.client();
+    let mut stored = Vec::new();
+    for number in 0..KILLED_KEYS {
+        let key = killed_key(number);
+        let reply = client.get(key.as_bytes()).unwrap();
+        assert!(matches!(reply.status, 0 | NOT_FOUND), "{key}: {:#x}", reply.status);
+        if reply.status == 0 {
+            let document: Value = serde_json::from_slice(&reply.value).unwrap();
+            stored.push((key, document["n"].as_f64().unwrap()));
+        }
+    }
+    assert_eq!(answer["total_hits"], stored.len());
+    let first = hits.iter().zip(&stored).find(|(hit, document)| hit != document);
+    assert_eq!(first, None, "the first difference: a hit and a document");
+    assert_eq!(hits.len(), stored.len());
+}
+
 #[test]
 fn a_node_that_was_killed_finds_everything_once_after_its_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
     let port_base = server.port_base;
     succeed(port_base, "PUT", "/api/index/i", &index_of(BUCKET));
-    // Keys are not used again: of those that were written in vain some others may be left.
-    let (mut count, mut written) = (0, 0);
+    let mut written = 0;
     let mut server = Some(server);
     for round in 0..from_env("NACRE_SEARCH_KILLS", 3) {
         let running = server.take().unwrap();
         let mut client = running.client();
-        for _ in 0..500 {
-            let (key, body) =
-                (format!("k{written}"), format!("{{\"t\":\"pearl\",\"n\":{written}}}"));
-            assert_eq!(client.set(key.as_bytes(), body.as_bytes()).unwrap().status, 0);
-            (count, written) = (count + 1, written + 1);
+        // Updates and deletions make the index mark and merge segments; another number of them is another moment of the kill.
+        for _ in 0..400 + round * 37 % 200 {
+            written += 1;
+            let key = killed_key(written * 7919 % KILLED_KEYS);
+            let reply = if written % 7 == 0 {
+                client.delete(key.as_bytes(), 0)
+            } else {
+                let body = json!({"t": "pearl", "n": written}).to_string();
+                client.set(key.as_bytes(), body.as_bytes())
+            };
+            let status = reply.unwrap().status;
+            assert!(matches!(status, 0 | NOT_FOUND), "{key}: {status:#x}");
         }
-        // What is acknowledged without durability may be lost. In the other rounds the node is killed while it indexes and merges.
+        // In the other rounds the node is killed while it indexes and merges; the kill may undo acknowledged writes.
         if round % 3 == 0 {
-            let body = json!({"query": {"match": "pearl"}, "size": 0, "ctl": fresh()});
-            let (_, answer) = ask(port_base, "POST", "/api/index/i/query", &body);
-            assert_eq!(answer["total_hits"], count, "{answer}");
+            check_against_keys(&running);
         }
         running.kill();
         let again = Server::start_at(directory.path(), port_base);
-        let (ids, total) = found(port_base, "/api/index/i", &json!({"match": "pearl"}));
-        let mut distinct = ids.clone();
-        distinct.dedup();
-        let kept = again.query("{\"statement\":\"SELECT RAW COUNT(*) FROM default\",\"scan_consistency\":\"request_plus\"}");
-        assert_eq!(ids.len(), distinct.len(), "none twice");
-        assert_eq!(json!([total]), kept["results"], "{kept}");
-        count = total;
+        check_against_keys(&again);
         server = Some(again);
     }
 }
@@ -571,14 +610,14 @@ fn write_until(
     }
 }
 
-/// Searches for all documents that were acknowledged before. Returns false if the node refuses or names a part that is missing, because
-/// another that may have some of them does not answer in time.
-fn is_complete(
+/// Searches for all documents that were acknowledged before, each of which must be found once. Returns the answer as an error if the node
+/// refuses or names a part that is missing, because another node that may have some of them does not answer in time.
+fn find_written(
     port_base: u16,
     written: &Mutex<Written>,
     begun: &AtomicU64,
     timeout_ms: u64,
-) -> bool {
+) -> Result<(), String> {
     let (count, vector) = {
         let written = written.lock().unwrap();
         let seqnos = written.seqnos.iter();
@@ -592,25 +631,25 @@ fn is_complete(
     let (status, answer) = ask(port_base, "POST", "/api/index/i/query", &body);
     if status != 200 {
         assert!(status == 412 || status >= 500, "{status}: {answer}");
-        return false;
+        return Err(format!("{status}: {answer}"));
     }
     if answer["status"]["failed"] != 0 {
         let errors = answer["status"]["errors"].as_object().unwrap().values();
         let is_late =
             |error: &Value| error.as_str().is_some_and(|text| text.contains("longer than"));
         assert!(errors.clone().all(is_late), "a part is missing for another reason: {answer}");
-        return false;
+        return Err(answer.to_string());
     }
     let total = answer["total_hits"].as_u64().unwrap();
     let most = begun.load(Ordering::Relaxed);
     assert!((count..=most).contains(&total), "{count} acknowledged, {most} begun, {total} found");
-    true
+    Ok(())
 }
 
 #[test]
 fn queries_at_plus_are_complete_under_load_while_copies_move_and_a_node_ends() {
     // A client writes throughout. Each query names the seqnos that were acknowledged before, and finds all of their documents, each
-    // once, or says that it does not.
+    // once. Only while a dead node is still a member, and nobody else may answer for its vBuckets, can an answer lack its part.
     let mut nodes = [Node::start(), Node::start(), Node::start()];
     assert_eq!(nodes[0].add(&nodes[1]).0, 200);
     let form = format!("name={}&ramQuotaMB=100&replicaNumber=2", spread::BUCKET);
@@ -622,9 +661,11 @@ fn queries_at_plus_are_complete_under_load_while_copies_move_and_a_node_ends() {
     let mut client = SmartClient::new(&nodes, spread::BUCKET);
     let (written, begun) = (Mutex::new(Written::default()), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
-    let complete = |ports: &[u16], timeout_ms: u64| {
-        let ask = |port_base: &&u16| is_complete(**port_base, &written, &begun, timeout_ms);
-        ports.iter().filter(ask).count()
+    let complete = |ports: &[u16]| {
+        for port_base in ports {
+            let found = find_written(*port_base, &written, &begun, 60_000);
+            assert_eq!(found, Ok(()), "an incomplete answer of the node at {port_base}");
+        }
     };
     std::thread::scope(|scope| {
         let _over = SetAtLast(&is_over);
@@ -633,25 +674,28 @@ fn queries_at_plus_are_complete_under_load_while_copies_move_and_a_node_ends() {
         rebalance(&nodes, &[]);
         let mut rounds = 0;
         while rounds < 5 || is_rebalancing(&nodes[0]) {
-            rounds += complete(&ports[..2], 60_000);
+            complete(&ports[..2]);
+            rounds += 1;
         }
-        crate::process::until(|| (complete(&ports, 60_000) == 3).then_some(()));
+        complete(&ports);
         nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
         nodes[1].kill();
         let (left, refused) = ([ports[0], ports[2]], Cell::new(0));
         nodes[0].wait_until("the failover", |node| {
-            refused.set(refused.get() + left.len() - complete(&left, 5_000));
+            let found = left.map(|port_base| find_written(port_base, &written, &begun, 5_000));
+            refused.set(refused.get() + found.iter().filter(|found| found.is_err()).count());
             node.json("/pools/default")["nodes"][1]["clusterMembership"] == "inactiveFailed"
         });
         // The other copies of its vBuckets are indexed from their history.
-        crate::process::until(|| (complete(&left, 5_000) == 2).then_some(()));
+        complete(&left);
         let count = || written.lock().unwrap().count;
         let before = count();
         crate::process::until(|| {
-            (complete(&left, 5_000) == 2 && count() > before + 100).then_some(())
+            complete(&left);
+            (count() > before + 100).then_some(())
         });
         eprintln!(
-            "{rounds} complete queries while copies moved; {} queries refused before the failover; {} documents",
+            "{rounds} rounds of complete queries while copies moved; {} queries refused before the failover; {} documents",
             refused.get(),
             count()
         );
@@ -884,4 +928,49 @@ fn statements_search_with_an_index_and_without_one() {
     assert_eq!(statement(("searcher", "secret"), base, &text).unwrap_err().0, 13014);
     let explained = statement(("asker", "secret"), base, &format!("EXPLAIN {text}")).unwrap();
     assert!(!explained.to_string().contains("IndexFtsSearch"), "{explained}");
+}
+
+#[test]
+fn a_flexible_index_helps_with_other_conditions_than_searches() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let (base, root) = (server.port_base, (USER, PASSWORD));
+    let documents: Vec<(String, String)> = (0..1500)
+        .map(|n| {
+            let body = json!({"s": format!("name{n}"), "n": n, "tags": [{"k": n % 7}], "t": "Red"});
+            (format!("k{n:04}"), body.to_string())
+        })
+        .collect();
+    let written: Vec<(&str, &str)> =
+        documents.iter().map(|(key, body)| (&**key, &**body)).collect();
+    write(&server, &written);
+    let mut definition = index_of(BUCKET);
+    definition["params"] = json!({"mapping": {"default_analyzer": "keyword"}});
+    succeed(base, "PUT", "/api/index/i", &definition);
+    let rows = |text: &str| statement(root, base, text).unwrap();
+    let select = |hint: &str, condition: &str| {
+        format!("SELECT RAW x.n FROM {BUCKET} x {hint} WHERE {condition} ORDER BY x.n")
+    };
+    let hint = "USE INDEX (USING FTS)";
+    for condition in [
+        "x.s = 'name7'",
+        "x.n BETWEEN 10 AND 20 OR x.s IN ['name3', 'name4']",
+        "x.s LIKE 'name10%' AND ANY tag IN x.tags SATISFIES tag.k = 3 END",
+        "x.s >= 'name12' AND x.s < 'name13' AND x.n > 300",
+        // More terms than a query of the service may have.
+        "x.s LIKE 'name%' AND x.n % 100 = 0",
+    ] {
+        let found = rows(&select(hint, condition));
+        assert_eq!(found, rows(&select("", condition)), "{condition}");
+        assert!(!found.as_array().unwrap().is_empty(), "{condition}");
+        let plan = rows(&format!("EXPLAIN {}", select(hint, condition))).to_string();
+        assert!(plan.contains("IndexFtsSearch"), "{condition}: {plan}");
+    }
+    let has_search = |hint: &str, condition: &str| {
+        let plan = rows(&format!("EXPLAIN {}", select(hint, condition)));
+        plan.to_string().contains("IndexFtsSearch")
+    };
+    assert!(has_search("USE INDEX (i USING FTS)", "x.n = 7"));
+    assert!(!has_search("USE INDEX (j USING FTS)", "x.n = 7") && !has_search("", "x.n = 7"));
+    assert!(!has_search(hint, "x.n > 7"), "texts are greater, too");
 }
