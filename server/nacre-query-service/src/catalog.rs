@@ -1,6 +1,7 @@
 //! Catalogs as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
 use super::administer::of_sequences;
+use super::refresh::tasks;
 use super::requester::Requester;
 use super::session::place;
 use super::unbuilt::unbuilt;
@@ -43,8 +44,9 @@ pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
         "applicable_roles" => Some(of_roles(requester)),
         "bucket_info" => Some(of_buckets(requester, |bucket| vec![info_of_bucket(bucket)])),
         "vitals" => Some(of_vitals(requester)),
-        // No statement leaves a task behind. The query component answers for the history of requests.
-        "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
+        "tasks_cache" => Some(rows(tasks(requester))),
+        // The query component answers for the history of requests.
+        "completed_requests_history" => Some(Vec::new()),
         "#node" => Some(of_this_node(requester)),
         "nodes" => Some(rows(requester.node.cluster().nodes.values().map(of_node))),
         _ => None,
