@@ -861,6 +861,7 @@ request, it is the one to what the body, the query or the path names.
         let services = nacre_server::services();
         let ports = services.iter().flat_map(|service| service.spec().ports);
         let ports = ports.map(|port| (port.id, port.purpose, port.plain.default));
+        let ports = ports.filter(|(id, ..)| *id != Ports::MGMT);
         for (id, purpose, number) in [(Ports::MGMT, "management", 8091)].into_iter().chain(ports) {
             let routes = services.iter().flat_map(|service| service.routes());
             let mut routes: Vec<_> = routes.filter(|route| route.port == id).collect();
