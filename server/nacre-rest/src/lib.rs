@@ -7,6 +7,7 @@
 //! *Invariants:* a handler runs only after the check of the privilege that its row names. This crate opens no socket: the caller of
 //! `serve` brings the listener.
 
+mod absent;
 mod alternate;
 mod answer;
 mod api;
@@ -774,6 +775,7 @@ fn table_of(front: &Front, service: Service) -> &Table<Handler> {
 /// Endpoints of the management port.
 static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
     Table::new([
+        absent::ROUTES,
         alternate::ROUTES,
         api::ROUTES,
         audit_settings::ROUTES,

@@ -192,18 +192,18 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
     if says_all { Ok(access) } else { Err(invalid("all_access", "The value must be supplied")) }
 }
 
-const NO_MAIL: &str = "The server sends no mail: watch /metrics and /events instead.";
+pub(super) const NO_MAIL: &str = "The server sends no mail: watch /metrics and /events instead.";
 
 /// Answers a form that repeats fixed settings.
 ///
 /// # Errors
 /// A field that asks for another value, with the `reason` why it cannot be changed.
-fn confirm(call: &Call, known: &Value, reason: &str) -> Result<Reply, Reply> {
+pub(super) fn confirm(call: &Call, known: &Value, reason: &str) -> Result<Reply, Reply> {
     let known = known.as_object().cloned().unwrap_or_default();
     fixed::check_because(&known, &call.form(), reason).map(|()| done())
 }
 
-const NO_DIRECTORY: &str =
+pub(super) const NO_DIRECTORY: &str =
     "The server asks no directory: its users are below /settings/rbac/users.";
 const NO_SASLAUTHD: &str =
     "The server asks no saslauthd: its users are below /settings/rbac/users.";
