@@ -138,10 +138,14 @@ fn statistics_are_collected_again_after_many_changes() {
     );
     assert_eq!(rows(&server, USER, states), json!(["scheduled"]));
     assert_eq!(rows(&server, "ann", states), json!([]), "the user may not query the keyspace");
+    let settings = "SELECT RAW [a.enable, a.change_percentage] FROM system:aus AS a";
+    assert_eq!(rows(&server, "ann", settings), json!([[true, 10]]));
     set(&server, "queryAutoUpdateStatistics=false");
     assert_eq!(rows(&server, USER, states), json!([]));
-    set(&server, "queryAutoUpdateStatistics=true");
+    assert_eq!(rows(&server, USER, settings), json!([[false, 10]]));
+    // A refresh in the middle of the changes would be the only one for minutes.
     fill(300);
+    set(&server, "queryAutoUpdateStatistics=true");
     let seen = "SELECT RAW [d.docCount, d.distributions.a.max] FROM system:dictionary AS d";
     until(|| (rows(&server, USER, seen) == json!([[300, 299]])).then_some(()));
     until(|| (rows(&server, USER, states) == json!(["completed", "scheduled"])).then_some(()));
