@@ -97,7 +97,7 @@ function place(binding, meta) {
             throw new TypeError(`${binding.alias} stands for several collections: name one in meta.keyspace`);
         }
         if (!covers(scope, named.scope_name) || !covers(collection, named.collection_name)) {
-            throw new KVError(`${binding.alias} does not hold ${named.scope_name}.${named.collection_name}`, "denied");
+            throw new KVError(`${binding.alias} does not hold ${named.scope_name}.${named.collection_name}`, "not-held");
         }
         [scope, collection] = [named.scope_name, named.collection_name];
     }
@@ -119,7 +119,7 @@ const marks = () => [
 ];
 
 function writable(binding) {
-    if (!binding.writes) throw new KVError(`${binding.alias} is read-only`, "denied");
+    if (!binding.writes) throw new KVError(`${binding.alias} is read-only`, "read-only");
 }
 
 /** Documents that were read with `{cache: true}` in this call, by keyspace and key. */
@@ -232,14 +232,18 @@ function expiryOf(meta, what) {
     return Math.min(Math.max(Math.ceil(ms / 1000), 30 * 86400 + 1), 0xffffffff);
 }
 
-/** Errors that accessors throw: a missing keyspace, and values that no document can have. */
-const THROWN = ["outside", "keyspace", "value"];
+/** Errors that accessors throw: calls while no handler runs, and values that no document can have. */
+const THROWN = ["outside", "value"];
 
-/** Returns the result of `work`, or the error of the host. */
+/** Returns the result of `work`, or the error of the host. Throws if the host has no such keyspace, as Couchbase does. */
 function result(work) {
     try {
         return { ...work(), success: true };
     } catch (error) {
+        if (error?.code === "denied") {
+            host("count", "bucket_op_exception_count");
+            throw new KVError(error.message, error.code);
+        }
         if (typeof error?.code !== "string" || THROWN.includes(error.code)) throw error;
         const reason = REASONS[error.code] ?? { code: 1, name: "LCB_ERR_GENERIC" };
         return { error: { desc: error.message, ...reason }, success: false };

@@ -21,7 +21,8 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// Returns the keyspace that `path` names; a single name is resolved in the query context.
+    /// Returns the keyspace that `path` names. A single name is resolved in the scope of the query context, and a scope with a
+    /// collection in its bucket, if the context names only that.
     ///
     /// # Errors
     /// Code 12003 if the path has a wrong number of parts, 12001 for an unknown namespace, 11003 for a catalog, which is not a
@@ -45,6 +46,9 @@ impl Keyspace {
         let default: Name = "_default".into();
         match (&path.parts[..], context.map(|context| &context.parts[..])) {
             ([collection], Some([bucket, scope])) if path.namespace.is_none() => {
+                Ok(keyspace(bucket, scope, collection))
+            }
+            ([scope, collection], Some([bucket])) if path.namespace.is_none() => {
                 Ok(keyspace(bucket, scope, collection))
             }
             ([bucket], _) => Ok(keyspace(bucket, &default, &default)),

@@ -8,7 +8,8 @@
 //!
 //! The same paths exist for `active_requests` and `completed_requests`, whose names are IDs of requests; only `GET` exists for
 //! `functions_cache`, `tasks_cache` and `dictionary_cache`. `GET /admin/settings` returns the service's settings, and `POST`
-//! changes them on this node until it stops: `{"timeout": nanoseconds}` is the maximum time of a request, 0 for no limit.
+//! changes them on this node until it stops: `{"timeout": nanoseconds}` is the maximum time of a request, 0 for that of the
+//! cluster's settings.
 
 use crate::prepared_key::PreparedKey;
 use crate::request::Request;
@@ -77,7 +78,7 @@ pub fn admin(
     }))
 }
 
-/// The key of the note with the maximum time of a request in milliseconds.
+/// The key of the note with the maximum time of a request in milliseconds; without one of the node, the cluster's.
 pub(crate) const TIMEOUT: &str = "settings/timeout";
 
 const NS_IN_MS: i64 = 1_000_000;
@@ -86,7 +87,7 @@ fn settings(store: &dyn Datastore) -> Value {
     let timeout = store.notes().recall(TIMEOUT).and_then(|text| text.parse::<i64>().ok());
     let timeout_ns = timeout.unwrap_or(0).saturating_mul(NS_IN_MS);
     Value::object([
-        ("completed-threshold", Value::Int(watch::COMPLETED_THRESHOLD_MS)),
+        ("completed-threshold", Value::Int(watch::completed_threshold_ms(store))),
         ("timeout", Value::Int(timeout_ns)),
     ])
 }

@@ -60,6 +60,7 @@ impl Service {
                 )]
             }
             "active_requests" => watch::active(run)?,
+            "tasks_cache" => watch::tasks(run)?,
             // Requests are kept in one place: there is no archive besides.
             "completed_requests" | "completed_requests_history" => watch::completed(run)?,
             _ => run.store.catalog(name)?.ok_or_else(|| {

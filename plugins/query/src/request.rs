@@ -287,7 +287,7 @@ fn level(text: &str) -> Result<String> {
     }
 }
 
-/// Reads `namespace:bucket.scope`; empty means none.
+/// Reads `namespace:bucket.scope` or `namespace:bucket`; empty means none.
 fn context(text: &str) -> Result<Option<Path>> {
     if text.is_empty() || text == "default:" {
         return Ok(None);
@@ -295,7 +295,7 @@ fn context(text: &str) -> Result<Option<Path>> {
     let wrong =
         || Error::new(1065, format!("Unrecognized parameter in request: query_context {text}"));
     let path = parts_of(text.trim_start_matches(':')).ok_or_else(wrong)?;
-    if path.parts.len() == 2 { Ok(Some(path)) } else { Err(wrong()) }
+    if path.parts.len() <= 2 { Ok(Some(path)) } else { Err(wrong()) }
 }
 
 /// Returns the parts of a path whose names need no quotes: only `:` and `.` separate them.
@@ -437,7 +437,7 @@ mod tests {
             ("preserve_expiry", "true", "1"),
             ("pretty", "true", "1"),
             ("profile", "timings", "full"),
-            ("query_context", "default:b.s", "b"),
+            ("query_context", "default:b.s", "b.s.c"),
             ("readonly", "true", "1"),
             ("scan_cap", "-1", "x"),
             ("scan_consistency", "request_plus", "sometimes"),
@@ -481,7 +481,11 @@ mod tests {
             let path = context(text).unwrap().unwrap();
             assert_eq!(path.parts, [Name::from(bucket), Name::from(scope)], "{text}");
         }
-        for text in ["default:a", "default:a.b.c", "a..b", "default:a.", "a.`b"] {
+        for text in ["default:my-bucket", "my-bucket", "`my-bucket`"] {
+            let path = context(text).unwrap().unwrap();
+            assert_eq!(path.parts, [Name::from("my-bucket")], "{text}");
+        }
+        for text in ["default:a.b.c", "a..b", "default:a.", "a.`b"] {
             assert_eq!(context(text).unwrap_err().code, 1065, "{text}");
         }
     }

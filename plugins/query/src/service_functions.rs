@@ -83,6 +83,10 @@ fn evaluate(args: &[Value], run: &Run<'_>) -> Result<Value> {
 
 /// Returns advice for one or more statements.
 fn advisor(argument: &Value, run: &Run<'_>) -> Result<Value> {
+    if argument.as_object().is_some() {
+        let message = "ADVISOR has no sessions: give it a statement, or an array of statements";
+        return Err(Error::execution(message));
+    }
     let of = |text: &Value| -> Result<Value> {
         let Some(text) = text.as_str() else { return Ok(Value::Null) };
         let mut statement = parse(text)?;

@@ -6,7 +6,8 @@
 //! statistics/default/_default/orders/stamp   changes with them
 //! ```
 //!
-//! The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp shows
+//! The member `refresh` of a row has the texts of the keys and the options of the last statement, with which the store repeats the
+//! statement after enough changes. The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp shows
 //! whether an instance's copy, and a prepared plan, are still valid.
 
 use crate::run::Run;
@@ -23,6 +24,10 @@ use std::sync::Arc;
 /// Codes of refusals. Source: Couchbase's list.
 const REFUSED: u32 = 5360;
 const INDEX_NOT_FOUND: u32 = 5411;
+
+/// Members of a row that `system:dictionary` does not show: histograms are only for the planner, the other for the store.
+const HISTOGRAMS: &str = "histograms";
+const REFRESH: &str = "refresh";
 
 /// First word of the keys of notes about statistics; the host checks that the user may query the keyspace.
 const STATISTICS: &str = "statistics/";
@@ -54,13 +59,15 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
     let with_known = |member: &str, of: &dyn Fn(&Tally) -> Value| {
         let mut all = members(&known.field(member));
         let found = keys.iter().zip(&found.tallies);
-        all.extend(found.map(|((name, _), tally)| (Name::from(name.as_str()), of(tally))));
+        all.extend(found.map(|(key, tally)| (Name::from(key.name.as_str()), of(tally))));
         all
     };
     let all = with_known("distributions", &Tally::summary);
     let mut histograms =
-        with_known("histograms", &|tally| tally.histogram(found.documents, resolution));
-    for (name, definition) in &keys {
+        with_known(HISTOGRAMS, &|tally| tally.histogram(found.documents, resolution));
+    let mut texts = members(&known.field(REFRESH).field("keys"));
+    for DescribedKey { name, text, definition } in &keys {
+        texts.insert(name.as_str().into(), text.as_str().into());
         let key = &definition.keys[0];
         let expression = Table::key_of(&key.expr, key.array);
         histograms.entry(name.as_str().into()).and_modify(|histogram| {
@@ -79,9 +86,13 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
         ("distributionKeys", names.into()),
         ("distributions", Value::object(all)),
         ("docCount", Value::Int(count as i64)),
-        ("histograms", Value::object(histograms)),
+        (HISTOGRAMS, Value::object(histograms)),
         ("keyspace", keyspace.collection.clone().into()),
         ("namespace", keyspace.namespace.clone().into()),
+        (
+            REFRESH,
+            Value::object([("keys", Value::object(texts)), ("with", statistics.with.clone())]),
+        ),
         ("sampled", Value::Int(found.documents as i64)),
         ("scope", keyspace.scope.clone().into()),
     ]);
@@ -141,8 +152,8 @@ pub(crate) fn rows(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         let id = parts.join(".");
         // The keyspace may have been dropped.
         run.keyspace(&Path { namespace: None, parts }).ok()?;
-        // Histograms are only for the planner.
-        let shown = members(&row).into_iter().filter(|(name, _)| **name != *"histograms");
+        let shown = members(&row).into_iter();
+        let shown = shown.filter(|(name, _)| ![HISTOGRAMS, REFRESH].contains(&&**name));
         Some((Name::from(format!("default:{id}")), Value::object(shown)))
     };
     Ok(run.store.notes().keys(STATISTICS)?.into_iter().filter_map(row).collect())
@@ -191,11 +202,20 @@ fn remove(statistics: &Statistics, keyspace: &Keyspace, run: &Run<'_>) -> Result
     let Some(row) = recall(&note_of(keyspace), run) else { return Ok(()) };
     let mut row = members(&row);
     let gone: Vec<Name> = keys.iter().map(|key| name_of(key).into()).collect();
-    for member in ["distributions", "histograms"] {
-        let Some(all) = row.get_mut(member) else { continue };
+    let without = |all: &Value| {
         let mut kept = members(all);
         gone.iter().for_each(|name| drop(kept.remove(name)));
-        *all = Value::object(kept);
+        Value::object(kept)
+    };
+    for member in ["distributions", HISTOGRAMS] {
+        let Some(all) = row.get_mut(member) else { continue };
+        *all = without(&*all);
+    }
+    if let Some(refresh) = row.get_mut(REFRESH) {
+        let mut kept = members(refresh);
+        let texts = without(&refresh.field("keys"));
+        kept.insert("keys".into(), texts);
+        *refresh = Value::object(kept);
     }
     let names = members(&row.get("distributions").cloned().unwrap_or_default()).into_keys();
     let names: Vec<Value> = names.map(Value::from).collect();
@@ -203,13 +223,23 @@ fn remove(statistics: &Statistics, keyspace: &Keyspace, run: &Run<'_>) -> Result
     keep(keyspace, Some(Value::object(row)), run)
 }
 
-/// Returns the keys to describe, with their names.
+/// A key to describe.
+struct DescribedKey {
+    /// The name in `distributionKeys`.
+    name: String,
+    /// The text in a statement.
+    text: String,
+    /// An index definition with only this key, which evaluates it.
+    definition: Definition,
+}
+
+/// Returns the keys to describe, in the order of their names.
 fn described(
     statistics: &Statistics,
     keyspace: &Keyspace,
     run: &Run<'_>,
     context: &Context<'_>,
-) -> Result<Vec<(String, Definition)>> {
+) -> Result<Vec<DescribedKey>> {
     let known = || -> Result<Vec<CreateIndex>> {
         let indexes = run.store.indexes(keyspace)?;
         let parsed = indexes.iter().map(|index| match parse(&index.definition)? {
@@ -237,13 +267,15 @@ fn described(
             keys
         }
     };
-    let mut all: BTreeMap<String, Definition> = BTreeMap::new();
+    let mut all: BTreeMap<String, DescribedKey> = BTreeMap::new();
     for key in keys {
         let name = name_of(&key);
         let key = IndexKey { descending: false, include_missing: true, ..key };
-        all.insert(name, definition(statistics.keyspace.clone(), key)?);
+        let text = key.to_string();
+        let definition = definition(statistics.keyspace.clone(), key)?;
+        all.insert(name.clone(), DescribedKey { name, text, definition });
     }
-    Ok(all.into_iter().collect())
+    Ok(all.into_values().collect())
 }
 
 /// Returns an index definition with only this key, which is used to evaluate the key.
@@ -283,12 +315,7 @@ struct Found {
     tallies: Vec<Tally>,
 }
 
-fn look(
-    keyspace: &Keyspace,
-    keys: &[(String, Definition)],
-    sample: usize,
-    run: &Run<'_>,
-) -> Result<Found> {
+fn look(keyspace: &Keyspace, keys: &[DescribedKey], sample: usize, run: &Run<'_>) -> Result<Found> {
     let tallies = keys.iter().map(|_| Tally::default()).collect();
     let mut found = Found { tallies, ..Found::default() };
     let mut after: Option<Name> = None;
@@ -306,7 +333,7 @@ fn look(
             found.key_bytes += document.id.len() as u64;
             let value = Value::parse(&document.body).unwrap_or(Value::Null);
             let meta = Arc::new(Meta { id: document.id.clone(), json: true, ..Meta::default() });
-            for ((_, definition), tally) in keys.iter().zip(&mut found.tallies) {
+            for (DescribedKey { definition, .. }, tally) in keys.iter().zip(&mut found.tallies) {
                 // A value that fails to evaluate has no index entry either.
                 for entry in definition.entries(&value, &meta).unwrap_or_default() {
                     let value = definition.decode(&entry).map(|(mut values, _)| values.remove(0));

@@ -15,8 +15,10 @@ const ACTIVE: &str = "request/";
 const STOP: &str = "stop/";
 const COMPLETED: &str = "completed/";
 
-/// Minimum duration of requests that are kept after they end. Source: Couchbase's `completed-threshold`.
-pub(crate) const COMPLETED_THRESHOLD_MS: i64 = 1000;
+/// The key of the note with the minimum duration of requests that are kept after they end, in milliseconds.
+const COMPLETED_THRESHOLD: &str = "settings/completed-threshold";
+/// Its default. Source: Couchbase's `completed-threshold`.
+const COMPLETED_THRESHOLD_MS: i64 = 1000;
 /// Maximum number of bytes kept of a statement.
 const STATEMENT_BYTES_MAX: usize = 4096;
 
@@ -46,7 +48,8 @@ pub(crate) fn end(
     let notes = store.notes();
     notes.note(&format!("{ACTIVE}{id}"), None);
     let elapsed_ms = (platform.now_ms() - request.settings.statement_ms).max(1);
-    if elapsed_ms < COMPLETED_THRESHOLD_MS {
+    let threshold_ms = completed_threshold_ms(store);
+    if threshold_ms < 0 || elapsed_ms < threshold_ms {
         return;
     }
     let mut row = row_of(id, request, store, end.state);
@@ -88,6 +91,27 @@ pub(crate) fn active(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         let elapsed = format!("{}ms", (run.platform.now_ms() - started_ms).max(1));
         vec![("elapsedTime", Value::from(elapsed.as_str())), ("executionTime", elapsed.into())]
     })
+}
+
+/// Returns the minimum duration of requests that are kept after they end, in milliseconds; -1 if none is kept.
+pub(crate) fn completed_threshold_ms(store: &dyn Datastore) -> i64 {
+    let set = store.notes().recall(COMPLETED_THRESHOLD).and_then(|text| text.parse().ok());
+    set.unwrap_or(COMPLETED_THRESHOLD_MS)
+}
+
+/// Returns the rows of `system:tasks_cache`, with times as text.
+pub(crate) fn tasks(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
+    let mut rows = run.store.catalog("tasks_cache")?.unwrap_or_default();
+    for (_, row) in &mut rows {
+        let Value::Object(fields) = row else { continue };
+        let fields_mut = std::sync::Arc::make_mut(fields);
+        for (ms, text) in [("startMs", "startTime"), ("stopMs", "stopTime")] {
+            if let Some(time_ms) = fields_mut.shift_remove(ms).and_then(|value| value.as_i64()) {
+                fields_mut.insert(text.into(), utc(time_ms, run)?);
+            }
+        }
+    }
+    Ok(rows)
 }
 
 /// Returns the rows of `system:completed_requests`.

@@ -425,6 +425,13 @@ impl Bucket {
         sum
     }
 
+    /// Returns the sum of a collection's last seqnos over those of the vBuckets that are served here. Each change of the
+    /// collection increases it by at least one.
+    pub fn sum_of_high_seqnos_in(&self, collection: CollectionId, vbids: &Vbids) -> u64 {
+        let served = vbids.iter().filter_map(|vbid| self.served(vbid));
+        served.map(|vbucket| vbucket.counts_of(collection).high_seqno.0).sum()
+    }
+
     /// Returns true if the bucket compresses values for clients that support it.
     pub(crate) fn compresses(&self) -> bool {
         self.compresses.load(Ordering::Relaxed)

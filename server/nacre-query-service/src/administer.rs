@@ -195,7 +195,7 @@ pub(super) fn administer(
         }
         Request::PutStatistics { bucket, scope, collection, row } => {
             let keyspace = DatabaseKeyspace { bucket, scope, collection };
-            statistics::put(requester, &keyspace, row.map(|row| row.to_string()))?;
+            statistics::put(requester, &keyspace, row)?;
             Value::Null
         }
         Request::AlterCollection { bucket, scope, collection, max_ttl } => {

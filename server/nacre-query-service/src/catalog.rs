@@ -1,8 +1,10 @@
 //! Catalogs as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
 use super::administer::of_sequences;
+use super::refresh::tasks;
 use super::requester::Requester;
 use super::session::place;
+use super::settings::QuerySettings;
 use super::unbuilt::unbuilt;
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege, Role};
@@ -43,8 +45,10 @@ pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
         "applicable_roles" => Some(of_roles(requester)),
         "bucket_info" => Some(of_buckets(requester, |bucket| vec![info_of_bucket(bucket)])),
         "vitals" => Some(of_vitals(requester)),
-        // No statement leaves a task behind. The query component answers for the history of requests.
-        "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
+        "tasks_cache" => Some(rows(tasks(requester))),
+        "aus" => Some(rows([of_automatic_statistics(requester)])),
+        // The query component answers for the history of requests.
+        "completed_requests_history" => Some(Vec::new()),
         "#node" => Some(of_this_node(requester)),
         "nodes" => Some(rows(requester.node.cluster().nodes.values().map(of_node))),
         _ => None,
@@ -133,6 +137,17 @@ fn of_vitals(requester: &Requester) -> Rows {
         "request_time.mean": format!("{:?}", Duration::from_nanos(mean)),
     });
     rows([(name, row)])
+}
+
+/// Returns the settings of automatic statistics, with Couchbase's names.
+fn of_automatic_statistics(requester: &Requester) -> (String, Value) {
+    let settings = QuerySettings::of(&requester.node.cluster());
+    let row = json!({
+        "enable": settings.refreshes_statistics,
+        "all_buckets": true,
+        "change_percentage": settings.refresh_percent,
+    });
+    ("aus".into(), row)
 }
 
 fn of_this_node(requester: &Requester) -> Rows {

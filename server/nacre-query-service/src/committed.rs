@@ -133,7 +133,22 @@ impl Committed<'_> {
 
     /// Returns the number of documents.
     pub fn count(&self, owners: &Owners, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
-        let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
+        self.sum(owners, keyspace, CollectionCall::Count)
+    }
+
+    /// Returns the sum of the last seqnos of the collection over all vBuckets.
+    pub fn changes(&self, owners: &Owners, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
+        self.sum(owners, keyspace, CollectionCall::Changes)
+    }
+
+    /// Asks all owners of a collection for a number, and returns the sum.
+    fn sum(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        of: fn(Vbids) -> CollectionCall,
+    ) -> Result<u64, Failure> {
+        let call = |vbids: &Vbids| of(vbids.clone());
         let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
         let count = |(_, answer): (_, QueryReply)| match answer {
             QueryReply::Count(count) => Ok(count),

@@ -22,12 +22,14 @@ mod notes;
 mod noting;
 mod part;
 mod partitions;
+mod refresh;
 mod remote_services;
 mod request_data;
 mod requester;
 mod row;
 mod scripts;
 mod session;
+mod settings;
 mod slow;
 mod statistics;
 mod transaction;
@@ -42,6 +44,7 @@ use nacre_plugins_service::{NodePlugins, QUERY, consistency, failure};
 use nacre_sandbox::{Failure, Grants, Http, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::{Mutex, RwLock};
+use refresh::Refreshes;
 use request_data::RequestCache;
 use scripts::Evaluator;
 use std::sync::{Arc, OnceLock};
@@ -52,7 +55,9 @@ use vitals::Counted;
 pub use answer::Answer;
 pub use catalog::state_of;
 pub use documents::ListedDocuments;
+pub use refresh::refresh_statistics;
 pub use session::{DisconnectCheck, Session};
+pub use settings::QuerySettings;
 pub use transaction::finish_lost_transactions;
 use transaction::{Step, StepReply, answer_step};
 pub use unbuilt::unbuilt;
@@ -78,6 +83,8 @@ pub struct Queries {
     vitals: Arc<Vitals>,
     /// Values of sequences that this node has reserved.
     sequences: Mutex<administer::ReservedSequences>,
+    /// Refreshes of statistics by this node.
+    refreshes: Refreshes,
     /// The HTTP client of CURL calls.
     http: OnceLock<Arc<dyn Http>>,
 }

@@ -72,7 +72,7 @@ pub enum QueryReply {
     Attributes(Vec<Option<String>>),
     /// Reply to [`CollectionCall::Scan`], with true if the vBucket has no more.
     Scanned(Vec<Row>, bool),
-    /// Reply to [`CollectionCall::Count`].
+    /// Reply to [`CollectionCall::Count`] and [`CollectionCall::Changes`].
     Count(u64),
     /// Reply to [`CollectionCall::Mutate`]: the new CAS of each document; `None` for those that were not tried
     /// here.
@@ -199,6 +199,8 @@ pub enum CollectionCall {
     },
     /// Counts the documents.
     Count(Vbids),
+    /// Sums up the last seqnos of the collection.
+    Changes(Vbids),
     /// Mutations, with the durability of the writes.
     Mutate(Vec<Mutation>, Durability),
 }

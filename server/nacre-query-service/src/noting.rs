@@ -8,6 +8,7 @@
 use super::message::{QueryMessage, QueryReply};
 use super::notes::Note;
 use super::requester::Requester;
+use super::settings::QuerySettings;
 use super::statistics::{self, STATISTICS};
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege};
@@ -78,8 +79,9 @@ impl RequestNotes {
 /// Returns a note, if it exists and the user may see it.
 pub(super) fn recall(requester: &Requester, key: &str) -> Option<Vec<u8>> {
     let notes = &requester.node.queries().notes;
-    if key.starts_with(SETTINGS) {
-        return notes.get(key).map(|note| note.value);
+    if let Some(name) = key.strip_prefix(SETTINGS) {
+        let own = notes.get(key).map(|note| note.value);
+        return own.or_else(|| QuerySettings::of(&requester.node.cluster()).note(name));
     }
     let owner = owner_of(requester, key)?;
     if key.starts_with(STATISTICS) {

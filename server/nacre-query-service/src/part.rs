@@ -78,6 +78,7 @@ impl Queries {
                 .ids(asker, &collection, vbid)
                 .and_then(|ids| collection.scan(&ids, after.as_deref(), bodies, limit)),
             CollectionCall::Count(vbids) => collection.count(&vbids),
+            CollectionCall::Changes(vbids) => collection.changes(&vbids),
             CollectionCall::Mutate(mutations, _) => collection.mutate(mutations),
         }
     }
@@ -288,6 +289,13 @@ impl Collection<'_> {
         let count = count.saturating_sub(hidden as u64);
         self.serves(vbids)?;
         Ok(QueryReply::Count(count))
+    }
+
+    fn changes(&self, vbids: &Vbids) -> Outcome {
+        self.serves(vbids)?;
+        let changes = self.bucket.sum_of_high_seqnos_in(self.id, vbids);
+        self.serves(vbids)?;
+        Ok(QueryReply::Count(changes))
     }
 
     /// Applies mutations independently of each other.

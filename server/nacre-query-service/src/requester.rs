@@ -19,13 +19,20 @@ pub(super) struct Requester {
     pub user: String,
     /// The login of the user when the request began, for changes of users.
     pub login: Option<Login>,
+    /// The version of the statistics that the request may replace, if it refreshes them; `None` for any version.
+    pub replaced_statistics: Option<String>,
 }
 
 impl Requester {
     /// Creates the requester for a user with the present login.
     pub fn new(node: &Arc<Node>, user: &str) -> Requester {
         let login = node.users().login_again(user);
-        Requester { node: Arc::clone(node), user: user.to_owned(), login }
+        Requester {
+            node: Arc::clone(node),
+            user: user.to_owned(),
+            login,
+            replaced_statistics: None,
+        }
     }
 
     /// Returns the account for the memory of the user's requests.

@@ -120,6 +120,12 @@ impl Session {
         self
     }
 
+    /// Lets the request replace statistics only if they have this version.
+    pub(super) fn replacing_statistics(mut self, version: &str) -> Session {
+        self.requester.replaced_statistics = Some(version.to_owned());
+        self
+    }
+
     /// Returns a constructor of sessions for the queries of functions that this request calls.
     pub(super) fn below(&self) -> impl Fn(DisconnectCheck) -> Session + use<> {
         let (requester, guard) = (self.requester.clone(), self.guard.clone());

@@ -10,15 +10,27 @@
 //! ```
 //!
 //! Each node keeps the whole agreed state in memory and stores it with each change, so the size of statistics is limited.
+//!
+//! The member `refresh` of a record has what a [refresh](super::refresh) needs. The instance puts the keys and the options of the
+//! statement there, and this module the user and the [changes] so far:
+//!
+//! ```text
+//! "refresh": {"keys": {"status": "status"}, "with": {"sample_size": 500}, "user": "ann", "changes": 81234}
+//! ```
 
-use super::failure::failure;
+use super::committed::Committed;
+use super::failure::{failure, no_bucket};
+use super::footprint::Footprint;
 use super::requester::Requester;
 use super::row::QUERY;
 use super::session::path;
+use super::settings::QuerySettings;
 use nacre_auth::Privilege;
 use nacre_cluster::{Change, Cluster, Expected, RecordChange, Refusal, ServiceRecord};
 use nacre_node::{Error, Node};
 use nacre_sandbox::{DatabaseKeyspace, Failure};
+use serde_json::Value;
+use std::sync::Arc;
 
 /// First word of the keys of statistics and of the names of their records.
 pub(super) const STATISTICS: &str = "statistics/";
@@ -64,7 +76,10 @@ fn version_prefix(cluster: &Cluster, keyspace: &DatabaseKeyspace) -> Option<Stri
 }
 
 /// Returns the record about the keyspace's present collection.
-fn record<'a>(cluster: &'a Cluster, keyspace: &DatabaseKeyspace) -> Option<&'a ServiceRecord> {
+pub(super) fn record<'a>(
+    cluster: &'a Cluster,
+    keyspace: &DatabaseKeyspace,
+) -> Option<&'a ServiceRecord> {
     let record = cluster.service_records.get(QUERY.id, &name_of(keyspace))?;
     record.version.starts_with(&version_prefix(cluster, keyspace)?).then_some(record)
 }
@@ -79,6 +94,10 @@ pub(super) fn recall(node: &Node, key: &str) -> Option<Vec<u8>> {
     let Key { keyspace, is_stamp } = Key::read(key)?;
     let cluster = node.cluster();
     let record = record(&cluster, &keyspace)?;
+    // Without a stamp, the planner uses no statistics, and drops plans that it has made with them.
+    if is_stamp && !QuerySettings::of(&cluster).uses_costs {
+        return None;
+    }
     let text = if is_stamp { &record.version } else { &record.body };
     Some(text.clone().into_bytes())
 }
@@ -87,27 +106,36 @@ pub(super) fn recall(node: &Node, key: &str) -> Option<Vec<u8>> {
 /// user may query.
 pub(super) fn keys(requester: &Requester, prefix: &str) -> Vec<String> {
     requester.node.catch_up();
-    let cluster = requester.node.cluster();
-    let names = cluster.service_records.of(QUERY.id).map(|(name, _)| name);
-    let is_seen = |name: &&str| {
-        let keyspace = keyspace_of(name).filter(|_| name.starts_with(prefix));
-        keyspace.is_some_and(|keyspace| {
-            requester.may(Privilege::Query, &keyspace) && record(&cluster, &keyspace).is_some()
-        })
-    };
-    names.filter(is_seen).map(str::to_owned).collect()
+    let keyspaces = described(&requester.node.cluster()).into_iter();
+    let seen = keyspaces.filter(|keyspace| requester.may(Privilege::Query, keyspace));
+    seen.map(|keyspace| name_of(&keyspace)).filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// Replaces the statistics of a keyspace, or removes them if `row` is `None`.
+/// Returns the keyspaces that have statistics.
+pub(super) fn described(cluster: &Cluster) -> Vec<DatabaseKeyspace> {
+    let names = cluster.service_records.of(QUERY.id).map(|(name, _)| name);
+    let keyspaces = names.filter_map(keyspace_of);
+    keyspaces.filter(|keyspace| record(cluster, keyspace).is_some()).collect()
+}
+
+/// Returns a number that grows by at least one with each change of the keyspace's documents: the sum of its last seqnos over all
+/// vBuckets. Changes in other collections of the bucket count as well if they precede one in this keyspace.
+pub(super) fn changes(node: &Arc<Node>, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
+    let owners = node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))?;
+    let footprint = Footprint::new(node.random());
+    Committed { node, footprint: &footprint }.changes(&owners, keyspace)
+}
+
+/// Replaces the statistics of a keyspace, or removes them if `row` is `None`. A refresh replaces only those that it began with.
 pub(super) fn put(
     requester: &Requester,
     keyspace: &DatabaseKeyspace,
-    row: Option<String>,
+    row: Option<Value>,
 ) -> Result<(), Failure> {
     requester.require(Privilege::Query, keyspace)?;
     let name = name_of(keyspace);
     let service = QUERY.id.to_owned();
-    let Some(body) = row else {
+    let Some(mut row) = row else {
         let expected = Expected::Anything;
         let change = Change::Records(RecordChange::DropServiceRecord { service, name, expected });
         return match requester.node.change(&change) {
@@ -118,6 +146,13 @@ pub(super) fn put(
     let cluster = requester.node.cluster();
     let missing = || failure(REFUSED, format!("There is no keyspace {}", path(keyspace)));
     let prefix = version_prefix(&cluster, keyspace).ok_or_else(missing)?;
+    if let Some(refresh) = row.get_mut("refresh").and_then(Value::as_object_mut)
+        && !refresh.contains_key("user")
+    {
+        refresh.insert("user".into(), requester.user.as_str().into());
+        refresh.insert("changes".into(), changes(&requester.node, keyspace)?.into());
+    }
+    let body = row.to_string();
     check_size(&cluster, &name, &body)?;
     let record = ServiceRecord {
         version: format!("{prefix}{:016x}", requester.node.random()),
@@ -129,7 +164,10 @@ pub(super) fn put(
         service,
         name,
         record: Box::new(record),
-        expected: Expected::Anything,
+        expected: match &requester.replaced_statistics {
+            Some(version) => Expected::Version(version.clone()),
+            None => Expected::Anything,
+        },
     }))
 }
 

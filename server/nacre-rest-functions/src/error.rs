@@ -20,6 +20,7 @@ pub(super) enum Kind {
     CodeSize,
     NameMismatch,
     BucketMissing,
+    DebuggerDisabled,
     InterFunctionRecursion,
     InterBucketRecursion,
     CollectionMissing,
@@ -53,6 +54,7 @@ impl Kind {
             Kind::InvalidConfig => ("ERR_INVALID_CONFIG", 38, StatusCode::BAD_REQUEST),
             Kind::CodeSize => ("ERR_APPCODE_SIZE", 39, StatusCode::BAD_REQUEST),
             Kind::BucketMissing => ("ERR_BUCKET_MISSING", 41, StatusCode::BAD_REQUEST),
+            Kind::DebuggerDisabled => ("ERR_DEBUGGER_DISABLED", 45, StatusCode::BAD_REQUEST),
             Kind::InterFunctionRecursion => {
                 ("ERR_INTER_FUNCTION_RECURSION", 50, StatusCode::BAD_REQUEST)
             }
@@ -89,7 +91,7 @@ pub(super) fn all() -> Value {
     json!({"errors": all.collect::<Vec<_>>()})
 }
 
-const ALL: [Kind; 20] = [
+const ALL: [Kind; 21] = [
     Kind::NotFound,
     Kind::NotDeployed,
     Kind::AlreadyDeployed,
@@ -101,6 +103,7 @@ const ALL: [Kind; 20] = [
     Kind::CodeSize,
     Kind::NameMismatch,
     Kind::BucketMissing,
+    Kind::DebuggerDisabled,
     Kind::InterFunctionRecursion,
     Kind::InterBucketRecursion,
     Kind::CollectionMissing,

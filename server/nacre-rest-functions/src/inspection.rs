@@ -1,6 +1,7 @@
 //! Requests of Couchbase's console and of monitoring tools: failures of functions by line, names in their code that
 //! should not be there, the keyspaces that a user may choose, and metrics.
 
+use super::error::Kind;
 use super::{FunctionAccess, asked, find, stats};
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
@@ -10,7 +11,7 @@ use nacre_http::body::{Reply, ok, reply};
 use nacre_plugins_service::functions::{self, FunctionStatus};
 use nacre_plugins_service::{Deployment, NodePlugins};
 use nacre_rest::Call;
-use nacre_rest::routes::{READ_STATS, Route, get, ready};
+use nacre_rest::routes::{READ_STATS, Route, get, post, ready};
 use nacre_sql::inline::words;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -21,6 +22,12 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/getInsight", Access::Handler, |call| ready(insight(&call))),
     get("/getAnnotations", Access::Handler, |call| ready(Ok(annotations(&call)))),
     get("/getUserInfo", Access::Login, |call| ready(Ok(user_info(&call)))),
+    get("/getDebuggerUrl", Access::Handler, |call| ready(no_debugger(&call))),
+    post("/getDebuggerUrl", Access::Handler, |call| ready(no_debugger(&call))),
+    get("/startDebugger", Access::Handler, |call| ready(no_debugger(&call))),
+    post("/startDebugger", Access::Handler, |call| ready(no_debugger(&call))),
+    get("/stopDebugger", Access::Handler, |call| ready(no_debugger(&call))),
+    post("/stopDebugger", Access::Handler, |call| ready(no_debugger(&call))),
     get("/_prometheusMetrics", READ_STATS, |call| ready(Ok(restarts(&call)))),
     get("/_prometheusMetricsHigh", READ_STATS, |call| ready(Ok(metrics(&call)))),
 ];
@@ -35,6 +42,13 @@ const PREDEFINED: [&str; 8] =
 
 fn deployment(call: &Call, id: &FunctionId) -> Option<Arc<Deployment>> {
     call.node.plugins().deployment(&functions::deployment_name(id))
+}
+
+/// Refuses requests to the debugger, as Couchbase does where it is not enabled: `enable_debugger` is always false.
+fn no_debugger(call: &Call) -> Result<Reply, Reply> {
+    call.must_manage(&call.function_id(&call.parameter("name").unwrap_or_default()))?;
+    let description = "Debugger is not enabled: dry runs and the log show what a function does";
+    Err(Kind::DebuggerDisabled.reply(description))
 }
 
 /// Describes the function that the query string names, or all deployed ones.

@@ -13,6 +13,7 @@
 //! GET, POST         /api/v1/config
 //! GET               /getAppLog, /getExecutionStats, /getFailureStats, /getLatencyStats, /resetStatsCounters   ?name=
 //! GET               /getInsight, /getAnnotations, /getUserInfo, /_prometheusMetrics
+//! GET, POST         /startDebugger, /stopDebugger, /getDebuggerUrl   ?name=      refused: there is no debugger
 //! ```
 //!
 //! `?bucket=&scope=` names the scope of a function.

@@ -7,6 +7,7 @@
 //! *Invariants:* a handler runs only after the check of the privilege that its row names. This crate opens no socket: the caller of
 //! `serve` brings the listener.
 
+mod absent;
 mod alternate;
 mod answer;
 mod api;
@@ -774,6 +775,7 @@ fn table_of(front: &Front, service: Service) -> &Table<Handler> {
 /// Endpoints of the management port.
 static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
     Table::new([
+        absent::ROUTES,
         alternate::ROUTES,
         api::ROUTES,
         audit_settings::ROUTES,
@@ -861,6 +863,7 @@ request, it is the one to what the body, the query or the path names.
         let services = nacre_server::services();
         let ports = services.iter().flat_map(|service| service.spec().ports);
         let ports = ports.map(|port| (port.id, port.purpose, port.plain.default));
+        let ports = ports.filter(|(id, ..)| *id != Ports::MGMT);
         for (id, purpose, number) in [(Ports::MGMT, "management", 8091)].into_iter().chain(ports) {
             let routes = services.iter().flat_map(|service| service.routes());
             let mut routes: Vec<_> = routes.filter(|route| route.port == id).collect();

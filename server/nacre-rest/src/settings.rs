@@ -8,6 +8,7 @@ use super::routes::{ADMINISTER, READ, Route, USERS, get, post, ready};
 use super::{Call, fixed};
 use hyper::StatusCode;
 use nacre_cluster::{Change, ClusterChange, CurlAccess, MOVES_PER_NODE_MAX, SettingsChange};
+use nacre_query_service::QuerySettings;
 use nacre_sandbox::origin;
 use serde_json::{Map, Value, json};
 
@@ -32,7 +33,7 @@ pub(super) const ROUTES: &[Route] = &[
     }),
     post(STATS, ADMINISTER, |call| Box::pin(set_stats(call))),
     get(QUERY, READ, |call| ready(Ok(ok(&query(&call))))),
-    post(QUERY, ADMINISTER, |call| ready(set_query(&call))),
+    post(QUERY, ADMINISTER, |call| Box::pin(set_query(call))),
     get(CURL[0], READ, |call| ready(Ok(curl(&call)))),
     post(CURL[0], ADMINISTER, |call| Box::pin(set_curl(call))),
     get(CURL[1], READ, |call| ready(Ok(curl(&call)))),
@@ -191,18 +192,18 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
     if says_all { Ok(access) } else { Err(invalid("all_access", "The value must be supplied")) }
 }
 
-const NO_MAIL: &str = "The server sends no mail: watch /metrics and /events instead.";
+pub(super) const NO_MAIL: &str = "The server sends no mail: watch /metrics and /events instead.";
 
 /// Answers a form that repeats fixed settings.
 ///
 /// # Errors
 /// A field that asks for another value, with the `reason` why it cannot be changed.
-fn confirm(call: &Call, known: &Value, reason: &str) -> Result<Reply, Reply> {
+pub(super) fn confirm(call: &Call, known: &Value, reason: &str) -> Result<Reply, Reply> {
     let known = known.as_object().cloned().unwrap_or_default();
     fixed::check_because(&known, &call.form(), reason).map(|()| done())
 }
 
-const NO_DIRECTORY: &str =
+pub(super) const NO_DIRECTORY: &str =
     "The server asks no directory: its users are below /settings/rbac/users.";
 const NO_SASLAUTHD: &str =
     "The server asks no saslauthd: its users are below /settings/rbac/users.";
@@ -210,13 +211,58 @@ const NO_SASLAUTHD: &str =
 /// Returns the settings of the query service, and the URLs that it may read.
 fn query(call: &Call) -> Value {
     let mut settings = query_settings();
-    settings["queryCurlWhitelist"] = describe_curl(&call.node.cluster().settings.curl);
+    let cluster = call.node.cluster();
+    let agreed = QuerySettings::of(&cluster);
+    settings["queryTimeout"] = agreed.timeout_ns.into();
+    settings["queryCompletedThreshold"] = agreed.completed_threshold_ms.into();
+    settings["queryUseCBO"] = agreed.uses_costs.into();
+    settings[STATISTICS_FIELD] = agreed.refreshes_statistics.into();
+    settings[PERCENT_FIELD] = agreed.refresh_percent.into();
+    settings["queryCurlWhitelist"] = describe_curl(&cluster.settings.curl);
     settings
 }
 
-fn set_query(call: &Call) -> Result<Reply, Reply> {
-    let settings = query(call);
-    confirm(call, &settings, "Requests set their own options.").map(|_| ok(&settings))
+async fn set_query(call: Call) -> Result<Reply, Reply> {
+    let known = query(&call);
+    let known = known.as_object().cloned().unwrap_or_default();
+    let before = QuerySettings::of(&call.node.cluster());
+    let (mut settings, mut others) = (before.clone(), Vec::new());
+    for (field, value) in call.form() {
+        match field.as_str() {
+            "queryTimeout" => {
+                let reason = "The value must be a number of nanoseconds, or 0 for no limit";
+                settings.timeout_ns = value.parse().map_err(|_| invalid(&field, reason))?;
+            }
+            "queryCompletedThreshold" => {
+                let reason = "The value must be a number of milliseconds, or -1";
+                let threshold_ms = value.parse::<i64>().ok().filter(|ms| *ms >= -1);
+                settings.completed_threshold_ms =
+                    threshold_ms.ok_or_else(|| invalid(&field, reason))?;
+            }
+            "queryUseCBO" => settings.uses_costs = boolean(&field, &value)?,
+            STATISTICS_FIELD => settings.refreshes_statistics = boolean(&field, &value)?,
+            PERCENT_FIELD => {
+                let reason = "The value must be in range from 1 to 100";
+                let percent = value.parse::<u64>().ok();
+                let percent = percent.filter(|percent| (1..=100).contains(percent));
+                settings.refresh_percent = percent.ok_or_else(|| invalid(&field, reason))?;
+            }
+            _ => others.push((field, value)),
+        }
+    }
+    fixed::check_because(&known, &others, "Requests set their own options.")?;
+    if settings != before {
+        call.change(settings.to_change()).await?;
+    }
+    Ok(ok(&query(&call)))
+}
+
+/// nacre's names for the settings of automatic statistics, which Couchbase changes by statements.
+const STATISTICS_FIELD: &str = "queryAutoUpdateStatistics";
+const PERCENT_FIELD: &str = "queryStatisticsChangePercentage";
+
+fn boolean(field: &str, value: &str) -> Result<bool, Reply> {
+    value.parse().map_err(|_| invalid(field, "The value must be true or false"))
 }
 
 fn saslauthd() -> Value {
@@ -231,7 +277,7 @@ fn analytics() -> Value {
     json!({"numReplicas": 0})
 }
 
-/// Returns the settings of the query service, with Couchbase's names.
+/// Returns the fixed settings of the query service, with Couchbase's names.
 fn query_settings() -> Value {
     json!({
         "queryTmpSpaceDir": "",
@@ -239,15 +285,12 @@ fn query_settings() -> Value {
         "queryPipelineBatch": 16,
         "queryPipelineCap": 512,
         "queryScanCap": 512,
-        "queryTimeout": 0,
         "queryPreparedLimit": 16384,
         "queryCompletedLimit": 4000,
-        "queryCompletedThreshold": 1000,
         "queryLogLevel": "info",
         "queryMaxParallelism": 1,
         "queryTxTimeout": "0ms",
         "queryMemoryQuota": 0,
-        "queryUseCBO": false,
         "queryCleanupClientAttempts": true,
         "queryCleanupLostAttempts": true,
         "queryCleanupWindow": "60s",

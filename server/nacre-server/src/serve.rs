@@ -320,9 +320,7 @@ pub(crate) fn run<S: Future<Output = ()>>(
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
-    runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
-    runtime.spawn(expire_tokens(Arc::clone(&node)));
-    runtime.spawn(renew_certificate(Arc::clone(&tls)));
+    spawn_chores(&runtime, &node, &tls);
     let making = rest::answering_threads();
     let making =
         making.map_err(|error| format!("cannot start the threads for answers: {error}"))?;
@@ -386,6 +384,14 @@ fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
     thread.spawn(work).map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
+/// Starts the tasks that recur as long as the node runs.
+fn spawn_chores(runtime: &tokio::runtime::Runtime, node: &Arc<Node>, tls: &Arc<Tls>) {
+    runtime.spawn(finish_lost_transactions(Arc::clone(node)));
+    runtime.spawn(refresh_statistics(Arc::clone(node)));
+    runtime.spawn(expire_tokens(Arc::clone(node)));
+    runtime.spawn(renew_certificate(Arc::clone(tls)));
+}
+
 /// Interval of the search for lost transactions. Source: the usual window of SDKs.
 const LOST_TRANSACTIONS_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -399,6 +405,23 @@ async fn finish_lost_transactions(node: Arc<Node>) {
         })
         .await;
         if finished.is_err() {
+            return;
+        }
+    }
+}
+
+/// Interval of the search for outdated statistics.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
+
+async fn refresh_statistics(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(STATISTICS_INTERVAL).await;
+        let node = Arc::clone(&node);
+        // Statements run, and other nodes are asked how much has changed.
+        let refreshed =
+            tokio::task::spawn_blocking(move || nacre_query_service::refresh_statistics(&node))
+                .await;
+        if refreshed.is_err() {
             return;
         }
     }

@@ -65,6 +65,17 @@ fn spine(expr: &Expr, bound: u8) -> usize {
     count
 }
 
+/// Returns the message about a call with too few or too many arguments.
+fn wrong_count(name: &str, least: usize, most: usize) -> String {
+    let takes = match most {
+        usize::MAX => format!("{least} or more"),
+        most if most == least => format!("{least}"),
+        most if most == least + 1 => format!("{least} or {most}"),
+        most => format!("{least} to {most}"),
+    };
+    format!("wrong number of arguments for {name}, which takes {takes}")
+}
+
 fn not(expr: Expr) -> Expr {
     Expr::Unary(Unary::Not, Box::new(expr))
 }
@@ -515,7 +526,7 @@ impl Parser<'_> {
         {
             if !(least..=most).contains(&args.len()) {
                 self.at = start;
-                return self.fail(&format!("wrong number of arguments for {}", path[0]));
+                return self.fail(&wrong_count(&path[0], least, most));
             }
             self.raise(1)?;
             return match functions::operator(&path[0], args) {
@@ -526,7 +537,7 @@ impl Parser<'_> {
         let Some(function) = function else { return Ok(Expr::UserCall(path, args)) };
         if !(function.args_min..=function.args_max).contains(&args.len()) {
             self.at = start;
-            return self.fail(&format!("wrong number of arguments for {}", function.name));
+            return self.fail(&wrong_count(function.name, function.args_min, function.args_max));
         }
         Ok(Expr::Call(function, args))
     }

@@ -85,6 +85,35 @@ fn a_prepared_plan_by_rules_is_for_one_request() {
     assert_eq!(index_of(&world, by_rules), "by_a");
 }
 
+/// The store repeats the statement, so a row has what a statement needs: of the keys that are left, and with the last options.
+#[test]
+fn statistics_have_the_keys_and_options_of_their_statement() {
+    let world = world();
+    world.query("UPDATE STATISTICS FOR o(a, DISTINCT ARRAY t FOR t IN b END)").unwrap();
+    world.query("UPDATE STATISTICS FOR o(b) WITH {\"sample_size\": 300}").unwrap();
+    let refresh = || {
+        let notes = nacre_query::Datastore::notes(&world.store);
+        let row = notes.recall("statistics/default/_default/o").unwrap();
+        Value::parse(row.as_bytes()).unwrap().field("refresh")
+    };
+    let keys = |refresh: &Value| {
+        let keys = refresh.field("keys");
+        let texts =
+            keys.as_object().unwrap().values().map(|text| text.as_str().unwrap().to_owned());
+        texts.collect::<Vec<_>>()
+    };
+    let known = refresh();
+    assert_eq!(known.field("with").field("sample_size"), Value::Int(300));
+    let repeated = format!("UPDATE STATISTICS FOR o({})", keys(&known).join(", "));
+    world.query("UPDATE STATISTICS FOR o DELETE ALL").unwrap();
+    world.query(&repeated).unwrap();
+    assert_eq!(keys(&refresh()), keys(&known), "{repeated}");
+    world.query("UPDATE STATISTICS FOR o DELETE (a)").unwrap();
+    assert_eq!(keys(&refresh()).len(), 2);
+    let shown = world.query("SELECT RAW OBJECT_NAMES(d) FROM system:dictionary AS d").unwrap();
+    assert!(!shown[0].to_json().contains("refresh"), "{shown:?}");
+}
+
 #[test]
 fn unreadable_statistics_are_ignored() {
     let world = world();

@@ -122,7 +122,7 @@ const QUERY: &[Field] = &[
     ("queryMaxParallelism", "99", "/queryMaxParallelism"),
     ("queryTxTimeout", "99ms", "/queryTxTimeout"),
     ("queryMemoryQuota", "99", "/queryMemoryQuota"),
-    ("queryUseCBO", "true", "/queryUseCBO"),
+    ("queryUseCBO", "false", "/queryUseCBO"),
     ("queryCleanupClientAttempts", "false", "/queryCleanupClientAttempts"),
     ("queryCleanupLostAttempts", "false", "/queryCleanupLostAttempts"),
     ("queryCleanupWindow", "99s", "/queryCleanupWindow"),

@@ -1,6 +1,6 @@
 //! Statements that reach beyond documents: buckets, statistics, and CURL to other hosts; with the rights and without.
 
-use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
+use crate::process::{BUCKET, PASSWORD, Server, USER, port_base, until};
 use crate::queries::serving;
 use crate::query_administration::{ask, code, rows, send};
 use serde_json::{Value, json};
@@ -109,6 +109,81 @@ fn statistics_outlive_their_node_and_end_with_their_collection() {
     let update = format!("UPDATE STATISTICS FOR {orders}(text) WITH {{\"resolution\": 0.1}}");
     assert_eq!(code(&ask(&server, USER, &update)), 5360);
     assert_eq!(rows(&server, USER, seen), json!([8]));
+}
+
+fn set(server: &Server, setting: &str) {
+    assert_eq!(server.rest("POST", "/settings/querySettings", setting).unwrap().status, 200);
+}
+
+#[test]
+fn statistics_are_collected_again_after_many_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    rows(&server, USER, &format!("CREATE COLLECTION {BUCKET}._default.orders"));
+    rows(&server, USER, &format!("CREATE COLLECTION {BUCKET}._default.other"));
+    put_user(&server, "ann", &format!("query_select[{BUCKET}:_default:other]"));
+    let orders = format!("{BUCKET}._default.orders");
+    let fill = |count: u32| {
+        let source = format!("SELECT x FROM ARRAY_RANGE(0, {count}) AS x");
+        let target = format!("UPSERT INTO {orders} (KEY 'k' || TO_STRING(x), VALUE {{'a': x}})");
+        rows(&server, USER, &format!("{target} {source}"));
+    };
+    let states = "SELECT RAW t.state FROM system:tasks_cache AS t ORDER BY t.state";
+    assert_eq!(rows(&server, USER, states), json!([]));
+    fill(150);
+    rows(
+        &server,
+        USER,
+        &format!("UPDATE STATISTICS FOR {orders}(a) WITH {{\"sample_size\": 1000}}"),
+    );
+    assert_eq!(rows(&server, USER, states), json!(["scheduled"]));
+    assert_eq!(rows(&server, "ann", states), json!([]), "the user may not query the keyspace");
+    let settings = "SELECT RAW [a.enable, a.change_percentage] FROM system:aus AS a";
+    assert_eq!(rows(&server, "ann", settings), json!([[true, 10]]));
+    set(&server, "queryAutoUpdateStatistics=false");
+    assert_eq!(rows(&server, USER, states), json!([]));
+    assert_eq!(rows(&server, USER, settings), json!([[false, 10]]));
+    // A refresh in the middle of the changes would be the only one for minutes.
+    fill(300);
+    set(&server, "queryAutoUpdateStatistics=true");
+    let seen = "SELECT RAW [d.docCount, d.distributions.a.max] FROM system:dictionary AS d";
+    until(|| (rows(&server, USER, seen) == json!([[300, 299]])).then_some(()));
+    until(|| (rows(&server, USER, states) == json!(["completed", "scheduled"])).then_some(()));
+    let task = "SELECT RAW [t.name, t.class, TYPE(t.startTime), TYPE(t.stopTime)] FROM system:tasks_cache AS t WHERE t.state = 'completed'";
+    let name = format!("default:{orders}");
+    let expected = json!([[name, "update_statistics", "string", "string"]]);
+    assert_eq!(rows(&server, USER, task), expected);
+    rows(&server, USER, &format!("UPDATE STATISTICS FOR {orders} DELETE ALL"));
+    assert_eq!(rows(&server, USER, states), json!([]));
+}
+
+#[test]
+fn settings_of_the_cluster_limit_requests_and_turn_costs_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    rows(&server, USER, &format!("UPSERT INTO {BUCKET} VALUES(\"k\", {{\"a\": 7}})"));
+    rows(&server, USER, &format!("UPDATE STATISTICS FOR {BUCKET}(a)"));
+    let is_by_cost = || {
+        let plan = rows(&server, USER, &format!("EXPLAIN SELECT RAW b FROM {BUCKET} WHERE a = 1"));
+        plan.to_string().contains("optimizer_estimates")
+    };
+    assert!(is_by_cost());
+    set(&server, "queryUseCBO=false");
+    assert!(!is_by_cost());
+    set(&server, "queryUseCBO=true");
+    assert!(is_by_cost());
+    set(&server, "queryTimeout=200000000");
+    let endless = "SELECT COUNT(*) FROM ARRAY_RANGE(0, 10000) AS a, ARRAY_RANGE(0, 10000) AS b, ARRAY_RANGE(0, 10000) AS c";
+    assert_eq!(code(&ask(&server, USER, endless)), 1080);
+    set(&server, "queryTimeout=0");
+    let completed =
+        "SELECT RAW COUNT(*) FROM system:completed_requests AS r WHERE r.statement = 'SELECT 8'";
+    set(&server, "queryCompletedThreshold=-1");
+    rows(&server, USER, "SELECT 8");
+    assert_eq!(rows(&server, USER, completed), json!([0]));
+    set(&server, "queryCompletedThreshold=0");
+    rows(&server, USER, "SELECT 8");
+    until(|| (rows(&server, USER, completed) == json!([1])).then_some(()));
 }
 
 /// Answers each connection once: `/there` with JSON, `/away` with a redirection, `/large` with more than a call may get, `/echo` with the
