@@ -3,6 +3,8 @@
 //!
 //! It has a separate workspace, so that nothing else compiles its engine.
 
+mod processes;
+
 use crate::suites;
 use clap::{Args, ValueEnum};
 use nacre_conformance::http;
@@ -67,6 +69,8 @@ enum Step {
     Node,
     /// A process that is killed
     Kill,
+    /// One, two and four processes that share the documents, one of which is killed
+    Processes,
     /// The tests of the Go SDK
     Go,
     /// The time of the queries of CH2, next to DuckDB and PostgreSQL; runs only if you name it, with `--profile release`
@@ -99,6 +103,9 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
     let wanted: Vec<Step> = BEHIND_A_NODE.into_iter().filter(|step| is_wanted(*step)).collect();
     if !wanted.is_empty() {
         run_with_node(options, &program, &wanted)?;
+    }
+    if is_wanted(Step::Processes) {
+        processes::run(&program, &options.profile)?;
     }
     if is_wanted(Step::Go) {
         suites::analytics(&node::build(&options.profile)?, &wrapper(&program))?;
