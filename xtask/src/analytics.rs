@@ -25,6 +25,7 @@ const BUCKET: &str = "shells";
 const SERVICES: &str = "kv,n1ql,index,cbas";
 const PYTHON_SDK: &str = "couchbase==4.6.3";
 const DUCKDB: &str = "duckdb==2.0.1";
+const PYSPARK: &str = "pyspark==4.3.0";
 const PSYCOPG: &str = "psycopg[binary]==3.3.3";
 /// The first port of the node, and the offset of the analytics port from it.
 const PORT_BASE: u16 = 9700;
@@ -57,6 +58,9 @@ pub struct Analytics {
     /// Warehouses of the steps `ch2`, `speed` and `isolation`
     #[arg(long, default_value_t = 1)]
     warehouses: u32,
+    /// Measure Spark in the step `speed`, too; Java 17 is needed
+    #[arg(long)]
+    spark: bool,
     /// Build profile
     #[arg(long, default_value = "dev")]
     profile: String,
@@ -80,7 +84,7 @@ enum Step {
     Processes,
     /// The tests of the Go SDK
     Go,
-    /// The time of the queries of CH2, next to DuckDB and PostgreSQL; runs only if you name it, with `--profile release`
+    /// The time of the queries of CH2, next to DuckDB, PostgreSQL and Spark; runs only if you name it, with `--profile release`
     Speed,
     /// Users beside an analyst, and the freshness of analytics; runs only if you name it, with `--profile release`
     Isolation,
@@ -425,7 +429,10 @@ fn isolation(options: &Analytics, program: &Path) -> Result<(), String> {
 /// analytics.
 fn speed(options: &Analytics, program: &Path) -> Result<(), String> {
     let example = build_example(options, program)?;
-    let python = tools::python("python-duckdb-psycopg", &[DUCKDB, PSYCOPG])?;
+    let python = match options.spark {
+        true => tools::python("python-duckdb-psycopg-pyspark", &[DUCKDB, PSYCOPG, PYSPARK])?,
+        false => tools::python("python-duckdb-psycopg", &[DUCKDB, PSYCOPG])?,
+    };
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
     let mut write = Command::new(&example);
     write.arg("write").arg(&folder).arg(options.warehouses.to_string()).arg(divisor(options));
@@ -446,6 +453,9 @@ fn speed(options: &Analytics, program: &Path) -> Result<(), String> {
                 ));
             }
             Err(reason) => println!("{reason}"),
+        }
+        if options.spark {
+            script.arg("spark");
         }
         run(&mut script, "measure the queries of CH2 (taskset is needed)")
     });
