@@ -3,6 +3,8 @@
 //!
 //! It has a separate workspace, so that nothing else compiles its engine.
 
+mod processes;
+
 use crate::suites;
 use clap::{Args, ValueEnum};
 use nacre_conformance::http;
@@ -23,6 +25,7 @@ const BUCKET: &str = "shells";
 const SERVICES: &str = "kv,n1ql,index,cbas";
 const PYTHON_SDK: &str = "couchbase==4.6.3";
 const DUCKDB: &str = "duckdb==2.0.1";
+const PYSPARK: &str = "pyspark==4.3.0";
 const PSYCOPG: &str = "psycopg[binary]==3.3.3";
 /// The first port of the node, and the offset of the analytics port from it.
 const PORT_BASE: u16 = 9700;
@@ -30,6 +33,13 @@ const PORT_OFFSET: u16 = 4;
 const PORT_POSTGRES: u16 = PORT_BASE + 53;
 /// Time limit for a killed process to answer again, with all documents.
 const AGAIN_WITHIN: Duration = Duration::from_secs(60);
+/// Memory of the bucket in MB: for tests, and for the documents of a warehouse.
+pub(crate) const BUCKET_MB: &str = "256";
+const BUCKET_MB_OF_BENCH: &str = "1024";
+/// Pairs of runs, seconds of a run, and writes per second of the step `isolation`.
+const ISOLATION: [&str; 3] = ["9", "20", "20000"];
+/// The same in the short form.
+const ISOLATION_SHORT: [&str; 3] = ["1", "5", "2000"];
 /// The divisor of a warehouse's documents in the short form.
 const DIVISOR_SHORT: &str = "50";
 
@@ -45,9 +55,12 @@ pub struct Analytics {
     /// Run only these steps
     #[arg(long, value_delimiter = ',')]
     only: Vec<Step>,
-    /// Warehouses that the step `speed` measures
+    /// Warehouses of the steps `ch2`, `speed` and `isolation`
     #[arg(long, default_value_t = 1)]
     warehouses: u32,
+    /// Measure Spark in the step `speed`, too; Java 17 is needed
+    #[arg(long)]
+    spark: bool,
     /// Build profile
     #[arg(long, default_value = "dev")]
     profile: String,
@@ -67,12 +80,18 @@ enum Step {
     Node,
     /// A process that is killed
     Kill,
+    /// One, two and four processes that share the documents, one of which is killed
+    Processes,
     /// The tests of the Go SDK
     Go,
-    /// The time of the queries of CH2, next to DuckDB and PostgreSQL; runs only if you name it, with `--profile release`
+    /// The time of the queries of CH2, next to DuckDB, PostgreSQL and Spark; runs only if you name it, with `--profile release`
     Speed,
+    /// Users beside an analyst, and the freshness of analytics; runs only if you name it, with `--profile release`
+    Isolation,
 }
 
+/// Steps that measure.
+const MEASURED: [Step; 2] = [Step::Speed, Step::Isolation];
 /// Steps that need a separate node.
 const BEHIND_A_NODE: [Step; 4] = [Step::Cases, Step::Python, Step::Node, Step::Kill];
 
@@ -87,7 +106,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
         return Ok(());
     }
     let is_wanted = |step: Step| match options.only.is_empty() {
-        true => step != Step::Speed && (step != Step::Go || !options.short),
+        true => !MEASURED.contains(&step) && (step != Step::Go || !options.short),
         false => options.only.contains(&step),
     };
     if is_wanted(Step::Tests) {
@@ -100,11 +119,17 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
     if !wanted.is_empty() {
         run_with_node(options, &program, &wanted)?;
     }
+    if is_wanted(Step::Processes) {
+        processes::run(&program, &options.profile)?;
+    }
     if is_wanted(Step::Go) {
         suites::analytics(&node::build(&options.profile)?, &wrapper(&program))?;
     }
     if is_wanted(Step::Speed) {
         speed(options, &program)?;
+    }
+    if is_wanted(Step::Isolation) {
+        isolation(options, &program)?;
     }
     Ok(())
 }
@@ -145,7 +170,7 @@ fn run_with_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result
     let wrapper = wrapper(program);
     let wrapper = wrapper.each_ref().map(String::as_str);
     let node = Node::start(&binary, Some(PORT_BASE), &[], &wrapper)?;
-    give_services(&node, BUCKET)?;
+    give_services(&node, BUCKET, BUCKET_MB)?;
     wait_for_answer(&node, |answer| answer.status == 200)?;
     for step in wanted {
         match step {
@@ -158,18 +183,18 @@ fn run_with_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result
     node.stop()
 }
 
-/// Adds the analytics service to a node that was just started, and then creates a bucket: services of a node with a bucket cannot
-/// change.
+/// Adds the analytics service to a node that was just started, and then creates a bucket with `memory` MB: services of a node with a
+/// bucket cannot change.
 ///
 /// # Errors
 /// Reports the node's refusal.
-pub(crate) fn give_services(node: &Node, bucket: &str) -> Result<(), String> {
+pub(crate) fn give_services(node: &Node, bucket: &str, memory: &str) -> Result<(), String> {
     let services = [("services", SERVICES)];
     let answer = node.rest("POST", "/node/controller/setupServices", &services)?;
     if answer.status != 200 {
         return Err(format!("cannot give the node its services: {}", answer.text()));
     }
-    let bucket = [("name", bucket), ("ramQuotaMB", "256")];
+    let bucket = [("name", bucket), ("ramQuotaMB", memory)];
     let answer = node.rest("POST", "/pools/default/buckets", &bucket)?;
     match answer.status {
         202 => Ok(()),
@@ -339,7 +364,7 @@ fn child_of(parent: u32) -> Result<i32, String> {
     Err("the node has no process of analytics".to_owned())
 }
 
-/// Runs CH2 over one warehouse and compares the answers with DuckDB's, before and after a third of the documents has changed.
+/// Runs CH2 over the warehouses and compares the answers with DuckDB's, before and after a third of the documents has changed.
 fn compare(options: &Analytics) -> Result<(), String> {
     let python = tools::python("python-duckdb", &[DUCKDB])?;
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
@@ -348,7 +373,8 @@ fn compare(options: &Analytics) -> Result<(), String> {
         .args(["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2", "--"])
         .arg("answers")
         .arg(&folder)
-        .args(["1", divisor(options)]);
+        .arg(options.warehouses.to_string())
+        .arg(divisor(options));
     let ran = run(&mut example, "run the queries of CH2").and_then(|()| {
         let script = workspace().join("server/analytics/nacre-ch2/compare.py");
         let folders = ["loaded", "changed"].map(|name| folder.join(name));
@@ -366,16 +392,47 @@ fn divisor(options: &Analytics) -> &'static str {
     if options.short { DIVISOR_SHORT } else { "1" }
 }
 
-/// Measures the queries of CH2 in analytics, DuckDB and PostgreSQL in turn, all on the first processor. `program` is the built program of
-/// analytics.
-fn speed(options: &Analytics, program: &Path) -> Result<(), String> {
+/// Builds the example with the queries of CH2, and returns its path. `program` is the built program of analytics.
+fn build_example(options: &Analytics, program: &Path) -> Result<PathBuf, String> {
     if options.profile == "dev" {
         return Err("an unoptimised build is not measured: add --profile release".to_owned());
     }
-    let python = tools::python("python-duckdb-psycopg", &[DUCKDB, PSYCOPG])?;
     let example = ["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2"];
     run(cargo_in_analytics("build").args(example), "build the queries of CH2")?;
-    let example = program.with_file_name("examples").join("ch2");
+    Ok(program.with_file_name("examples").join("ch2"))
+}
+
+/// Measures the effect of an analyst on users of the same node, the freshness of analytics, and how fast it takes documents in.
+fn isolation(options: &Analytics, program: &Path) -> Result<(), String> {
+    let example = build_example(options, program)?;
+    let binary = node::build(&options.profile)?;
+    let wrapper = wrapper(program);
+    let wrapper = wrapper.each_ref().map(String::as_str);
+    let node = Node::start(&binary, Some(PORT_BASE), &[], &wrapper)?;
+    give_services(&node, BUCKET, BUCKET_MB_OF_BENCH)?;
+    wait_for_answer(&node, |answer| answer.status == 200)?;
+    let mut measured = Command::new(example);
+    measured
+        .args(["isolation", &format!("127.0.0.1:{}", node.kv_port())])
+        .arg(format!("http://127.0.0.1:{}", node.mgmt_port()))
+        .arg(format!("http://127.0.0.1:{}", port(&node)))
+        .args([USER, PASSWORD, BUCKET])
+        .arg(child_of(node.id())?.to_string())
+        .arg(options.warehouses.to_string())
+        .arg(divisor(options))
+        .args(if options.short { ISOLATION_SHORT } else { ISOLATION });
+    run(&mut measured, "measure an analyst beside users")?;
+    node.stop()
+}
+
+/// Measures the queries of CH2 in analytics, DuckDB and PostgreSQL in turn, all on the first processor. `program` is the built program of
+/// analytics.
+fn speed(options: &Analytics, program: &Path) -> Result<(), String> {
+    let example = build_example(options, program)?;
+    let python = match options.spark {
+        true => tools::python("python-duckdb-psycopg-pyspark", &[DUCKDB, PSYCOPG, PYSPARK])?,
+        false => tools::python("python-duckdb-psycopg", &[DUCKDB, PSYCOPG])?,
+    };
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
     let mut write = Command::new(&example);
     write.arg("write").arg(&folder).arg(options.warehouses.to_string()).arg(divisor(options));
@@ -396,6 +453,9 @@ fn speed(options: &Analytics, program: &Path) -> Result<(), String> {
                 ));
             }
             Err(reason) => println!("{reason}"),
+        }
+        if options.spark {
+            script.arg("spark");
         }
         run(&mut script, "measure the queries of CH2 (taskset is needed)")
     });

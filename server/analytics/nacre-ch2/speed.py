@@ -1,14 +1,14 @@
-"""Measures the queries of CH2 in analytics, DuckDB and PostgreSQL, freshly loaded and after changes.
+"""Measures the queries of CH2 in analytics, DuckDB and other engines, freshly loaded and after changes.
 
-    python speed.py PROGRAM FOLDER [POSTGRES]
+    python speed.py PROGRAM FOLDER [PEER…]
 
-PROGRAM is the example `ch2` of nacre-analytics, FOLDER has the files that `ch2 write` made, POSTGRES is a connection string. Prints
-tables in Markdown.
+PROGRAM is the example `ch2` of nacre-analytics, FOLDER has the files that `ch2 write` made, a PEER is `spark` or a connection string of
+PostgreSQL. Prints tables in Markdown.
 
 All engines use one thread, and run each query in turn. Times are processor times of the engine's process, so that other programs on
 the machine disturb them little. They include planning; analytics also converts its rows to JSON. PostgreSQL has documents in a column
-of type jsonb, with an index of their IDs, and statistics of all fields that are columns elsewhere. All must return the same number of
-rows.
+of type jsonb, with an index of their IDs, and statistics of all fields that are columns elsewhere. Spark has cached tables with arrays of
+structures, which changes replace by new tables. All must return the same number of rows.
 """
 
 import math
@@ -193,6 +193,75 @@ class Postgres(Engine):
             self.database.execute("SET statement_timeout = 0")
 
 
+class Spark(Engine):
+    """A Spark in a Java process, with one thread and all tables in its cache."""
+
+    name = "Spark"
+    #: Memory of the process.
+    MEMORY = "4g"
+
+    def __init__(self):
+        from pyspark.sql import SparkSession
+
+        settings = {
+            "spark.driver.memory": self.MEMORY,
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.ui.enabled": "false",
+        }
+        builder = SparkSession.builder.master("local[1]").appName("ch2")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        self.session = builder.getOrCreate()
+        self.session.sparkContext.setLogLevel("ERROR")
+        # The scripts that start Java are replaced by it, so that their process is that of Java.
+        self.process = self.session.sparkContext._gateway.proc.pid
+        self.tables = {}
+
+    def read(self, path, columns):
+        line = ", ".join(f"{name}: {self.kind(kind)}" for name, kind in LINE.items())
+        fields = {name: f"ARRAY<STRUCT<{line}>>" if kind.startswith("STRUCT") else self.kind(kind) for name, kind in columns.items()}
+        schema = ", ".join(f"{name} {kind}" for name, kind in {"_id": "STRING", **fields}.items())
+        return self.session.read.schema(schema).json(f"{path}.jsonl")
+
+    def kind(self, kind):
+        return "STRING" if kind == "VARCHAR" else kind
+
+    def keep(self, table, documents):
+        """Caches documents as a table, in place of an older one."""
+        documents = documents.coalesce(1).cache()
+        documents.count()
+        documents.createOrReplaceTempView(table)
+        older, self.tables[table] = self.tables.get(table), documents
+        if older is not None:
+            older.unpersist()
+
+    def load(self, folder):
+        for table, columns in COLUMNS.items():
+            self.keep(table, self.read(folder / table, columns))
+        self.prepare()
+
+    def prepare(self):
+        """Creates the view of order lines."""
+        own = ", ".join(name for name in COLUMNS["orders"] if name != "o_orderline")
+        lines = ", ".join(f"line.{name}" for name in LINE)
+        self.session.sql(f"CREATE OR REPLACE TEMP VIEW lines AS SELECT {own}, {lines} FROM orders LATERAL VIEW explode(o_orderline) elements AS line")
+
+    def change(self, folder):
+        for table, columns in COLUMNS.items():
+            changes = self.read(folder / table, columns)
+            kept = self.tables[table].join(changes.select("_id"), "_id", "left_anti")
+            # A deletion has no fields.
+            written = changes.where(f"{list(columns)[0]} IS NOT NULL")
+            self.keep(table, kept.unionByName(written))
+        self.prepare()
+
+    def run(self, number):
+        path = FOLDER / f"{number:02}.spark.sql"
+        query = (path if path.exists() else FOLDER / f"{number:02}.sql").read_text()
+        return len(self.session.sql(query.replace("unicode(", "ascii(")).collect())
+
+
 def measure(engines):
     """Returns the milliseconds of all runs by query and engine; the runs of the first two engines are paired."""
     times = {}
@@ -255,7 +324,8 @@ def size(folder):
 
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    engines = [Analytics(program, folder), DuckDb(), *map(Postgres, sys.argv[3:])]
+    peers = [Spark() if peer == "spark" else Postgres(peer) for peer in sys.argv[3:]]
+    engines = [Analytics(program, folder), DuckDb(), *peers]
     loaded, changes = folder / "loaded", folder / "changes"
     ingest = {engine.name: [f"{size(loaded) / engine.timed(engine.load, loaded)[0] * 1000:.1f}"] for engine in engines}
     for engine in engines[2:]:

@@ -139,7 +139,7 @@ pub(crate) fn analytics(binary: &std::path::Path, wrapper: &[String]) -> Result<
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     let node = Node::start(binary, None, &[], &wrapper)?;
     node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
-    crate::analytics::give_services(&node, BUCKET)?;
+    crate::analytics::give_services(&node, BUCKET, crate::analytics::BUCKET_MB)?;
     let report = suite.run(&node, 1)?;
     node.stop()?;
     println!("{}", report.summary());

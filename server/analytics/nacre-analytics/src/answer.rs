@@ -2,6 +2,7 @@
 //! arrive.
 
 use crate::error::Error;
+use crate::processes::Work;
 use crate::request::duration_text;
 use bytes::Bytes;
 use nacre_sql::write_string;
@@ -34,6 +35,8 @@ pub struct Answer {
     pub processed: u64,
     /// The statement's plan as JSON, for EXPLAIN and diagnostics.
     pub plan: Option<String>,
+    /// The work of each process, if there are several.
+    pub work: Vec<Work>,
 }
 
 impl Answer {
@@ -55,6 +58,7 @@ impl Answer {
             row_bytes: 0,
             processed: 0,
             plan: None,
+            work: Vec::new(),
         }
     }
 
@@ -135,6 +139,11 @@ impl Answer {
             self.row_bytes,
             self.processed,
         );
+        if !self.work.is_empty()
+            && let Ok(work) = serde_json::to_string(&self.work)
+        {
+            let _ = write!(self.text, ",\"processes\":{work}");
+        }
         self.text.push_str(if has_failed { ",\"errorCount\":1}\n}\n" } else { "}\n}\n" });
     }
 }

@@ -3,15 +3,17 @@
 use crate::answer::{Answer, Piece};
 use crate::catalog::{self, Catalog, Collection, Index, Scope};
 use crate::error::{self, Error, Result};
+use crate::fleet::Fleet;
 use crate::follower::{Follower, LinkState, Quota, lock};
 use crate::names::Resolver;
 use crate::node::{Caller, LOGGED_IN, Node};
 use crate::plan;
+use crate::processes::{Adopted, Asked};
 use crate::request::Request;
 use crate::rows::{self, Patience, Snapshots};
 use crate::statement::{DEFAULT_SCOPE, Qualified, Statement, parse_all};
 use nacre_query::Settings;
-use nacre_sql::ast::Statement as Sql;
+use nacre_sql::ast::{Select, Statement as Sql};
 use nacre_sql::{Condition, parse_analytics};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -28,17 +30,21 @@ const COMPLETED_MAX: usize = 1000;
 const LOCAL: &str = "Local";
 
 /// Name of a collection: scope and name.
-type CollectionName = (String, String);
+pub(crate) type CollectionName = (String, String);
 
 /// The service.
 pub struct Engine {
     /// The node that it belongs to.
     pub node: Arc<Node>,
     folder: PathBuf,
-    catalog: Mutex<Catalog>,
-    followers: Mutex<BTreeMap<CollectionName, Arc<Follower>>>,
-    quota: Arc<Quota>,
-    planner: plan::Planner,
+    /// The processes that share the documents.
+    pub(crate) fleet: Fleet,
+    pub(crate) catalog: Mutex<Catalog>,
+    pub(crate) followers: Mutex<BTreeMap<CollectionName, Arc<Follower>>>,
+    /// The parts of other processes that this one follows for them.
+    pub(crate) adopted: Mutex<BTreeMap<(CollectionName, u16), Adopted>>,
+    pub(crate) quota: Arc<Quota>,
+    pub(crate) planner: plan::Planner,
     running: Mutex<BTreeMap<u64, Running>>,
     completed: Mutex<Vec<Running>>,
     next_job: AtomicU64,
@@ -79,7 +85,7 @@ pub struct Running {
 
 impl Engine {
     /// Reads the definitions and starts to follow their collections. `folder` contains the catalog, `quota_bytes` is the memory
-    /// for documents and queries together.
+    /// for documents and queries together, `fleet` are the processes that share the documents.
     ///
     /// # Errors
     /// A message if the catalog cannot be read.
@@ -87,6 +93,7 @@ impl Engine {
         node: Node,
         folder: PathBuf,
         quota_bytes: usize,
+        fleet: Fleet,
     ) -> std::result::Result<Engine, String> {
         let catalog = Catalog::read(&folder)?;
         // Documents need about as much memory as their columns; the rest is for queries.
@@ -96,8 +103,10 @@ impl Engine {
         let engine = Engine {
             node: Arc::new(node),
             folder,
+            fleet,
             catalog: Mutex::new(catalog),
             followers: Mutex::default(),
+            adopted: Mutex::default(),
             quota,
             planner,
             running: Mutex::default(),
@@ -107,6 +116,11 @@ impl Engine {
         };
         engine.reconcile(&lock(&engine.catalog));
         Ok(engine)
+    }
+
+    /// Returns true if this process has all documents.
+    pub fn is_alone(&self) -> bool {
+        self.fleet.is_alone()
     }
 
     /// Starts and stops followers according to the catalog.
@@ -128,9 +142,10 @@ impl Engine {
                 None => {
                     let (node, quota) = (Arc::clone(&self.node), Arc::clone(&self.quota));
                     let condition = collection.condition.clone();
+                    let part = self.fleet.own_part();
                     followers.insert(
                         key,
-                        Follower::start(collection.keyspace(), condition, node, quota),
+                        Follower::start(collection.keyspace(), part, condition, node, quota),
                     );
                 }
                 Some(follower) => match (is_disconnected, follower.state() == LinkState::Stopped) {
@@ -274,21 +289,44 @@ impl Engine {
         resolver.select(&mut select)?;
         let used = std::mem::take(&mut resolver.used);
         self.require_reads(&catalog, &used, caller)?;
-        let snapshots = self.snapshots(&used, request, patience)?;
-        answer.processed = snapshots.values().map(|snapshot| snapshot.row_count() as u64).sum();
         let settings = Settings {
             positional: request.positional.clone(),
             named: request.named.clone(),
-            readonly: true,
-            memory_quota: self.planner.memory_bytes(),
-            ..Settings::default()
+            ..self.settings()
         };
-        let planned = self.planner.plan(&select, &snapshots, &settings);
+        let asked = Asked { text, catalog: &catalog, request, settings, patience };
+        if !self.fleet.is_alone() && !used.is_empty() {
+            return self.query_processes(&asked, select, &used, is_explained, answer);
+        }
+        let snapshots = self.snapshots(&used, request, patience)?;
+        answer.processed = snapshots.values().map(|snapshot| snapshot.row_count() as u64).sum();
         if is_explained {
+            let planned = self.planner.plan(&select, &snapshots, &asked.settings);
             answer.run();
             return answer.row(&plan::explain(&planned));
         }
-        let planned = planned?;
+        self.query_snapshots(&asked, select, &snapshots, answer)
+    }
+
+    /// Returns the settings of queries, without parameters.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            readonly: true,
+            memory_quota: self.planner.memory_bytes(),
+            ..Settings::default()
+        }
+    }
+
+    /// Runs a query over snapshots.
+    pub(crate) fn query_snapshots(
+        &self,
+        asked: &Asked<'_>,
+        select: Box<Select>,
+        snapshots: &Snapshots,
+        answer: &mut Answer,
+    ) -> Result<()> {
+        let Asked { text, settings, patience, .. } = asked;
+        let planned = self.planner.plan(&select, snapshots, settings)?;
         answer.run();
         if let plan::Outcome::Columns(query) = planned {
             match self.planner.run(query, patience, &mut |row| answer.row(&row)) {
@@ -300,7 +338,8 @@ impl Engine {
             }
         }
         self.counters.by_rows.fetch_add(1, Ordering::Relaxed);
-        rows::run(*select, settings, &snapshots, patience, &mut |row| answer.row(&row))
+        let settings = settings.clone();
+        rows::run(*select, settings, snapshots, patience, &mut |row| answer.row(&row))
     }
 
     /// Returns snapshots of collections, as fresh as the request requires.
@@ -391,11 +430,26 @@ impl Engine {
         let mut changed = catalog.clone();
         self.apply(&mut changed, statement, scope)?;
         if changed != *catalog {
-            changed.write(&self.folder)?;
-            self.reconcile(&changed);
-            *catalog = changed;
+            self.announce(&changed)?;
+            self.replace(&mut catalog, changed)?;
         }
         Ok(())
+    }
+
+    /// Replaces the catalog.
+    fn replace(&self, catalog: &mut Catalog, changed: Catalog) -> Result<()> {
+        changed.write(&self.folder)?;
+        self.reconcile(&changed);
+        *catalog = changed;
+        Ok(())
+    }
+
+    /// Replaces the catalog by that of another process.
+    ///
+    /// # Errors
+    /// Code 25000 with the error of the disk.
+    pub(crate) fn accept(&self, changed: Catalog) -> Result<()> {
+        self.replace(&mut lock(&self.catalog), changed)
     }
 
     fn apply(&self, catalog: &mut Catalog, statement: &Statement, scope: &str) -> Result<()> {

@@ -4,6 +4,7 @@
 //! because an overwritten document cannot be restored. The connection's window provides back-pressure: a shadow without free
 //! memory stops reading.
 
+use crate::fleet::Part;
 use crate::node::Node;
 use crate::shadow::{Row, Shadow};
 use nacre_client::{
@@ -56,8 +57,12 @@ pub enum LinkState {
 pub struct Follower {
     /// The source.
     pub keyspace: Keyspace,
+    /// The vBuckets of the source that it follows.
+    pub part: Part,
     node: Arc<Node>,
     shadow: Mutex<Shadow>,
+    /// True once the shadow has had all documents that the collection had at some time since the start.
+    was_whole: AtomicBool,
     /// Notified after each change of the shadow.
     moved: Condvar,
     state: Mutex<LinkState>,
@@ -74,7 +79,7 @@ pub struct Follower {
 pub struct Quota {
     /// Maximum bytes; 0 for no limit.
     pub limit_bytes: usize,
-    used: Mutex<BTreeMap<Keyspace, usize>>,
+    used: Mutex<BTreeMap<(Keyspace, Part), usize>>,
 }
 
 impl Quota {
@@ -83,8 +88,8 @@ impl Quota {
         Quota { limit_bytes, used: Mutex::default() }
     }
 
-    fn set(&self, keyspace: &Keyspace, bytes: usize) {
-        lock(&self.used).insert(keyspace.clone(), bytes);
+    fn set(&self, keyspace: &Keyspace, part: Part, bytes: usize) {
+        lock(&self.used).insert((keyspace.clone(), part), bytes);
     }
 
     /// Returns the bytes that shadows use.
@@ -110,17 +115,20 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Follower {
-    /// Starts to follow a collection. `condition` is a SQL++ expression over a document.
+    /// Starts to follow a part of a collection. `condition` is a SQL++ expression over a document.
     pub fn start(
         keyspace: Keyspace,
+        part: Part,
         condition: Option<String>,
         node: Arc<Node>,
         quota: Arc<Quota>,
     ) -> Arc<Follower> {
         let follower = Arc::new(Follower {
             keyspace,
+            part,
             node,
             shadow: Mutex::default(),
+            was_whole: AtomicBool::new(false),
             moved: Condvar::new(),
             state: Mutex::new(LinkState::Unhealthy("not connected yet".to_owned())),
             stop: AtomicBool::new(false),
@@ -151,7 +159,20 @@ impl Follower {
     /// Ends the streams permanently.
     pub fn close(&self) {
         self.disconnect();
-        lock(&self.quota.used).remove(&self.keyspace);
+        lock(&self.quota.used).remove(&(self.keyspace.clone(), self.part));
+    }
+
+    /// Returns the condition on documents.
+    pub fn condition(&self) -> Option<&str> {
+        self.condition.as_deref()
+    }
+
+    /// Writes those of these documents that are in its part, and counts the shadow as whole: for documents from another
+    /// source than a node.
+    pub fn fill(&self, rows: impl IntoIterator<Item = Row>) {
+        let mut shadow = lock(&self.shadow);
+        rows.into_iter().filter(|row| self.part.has(row.vbid)).for_each(|row| shadow.upsert(row));
+        self.was_whole.store(true, Ordering::Relaxed);
     }
 
     /// Returns the state of the link.
@@ -195,7 +216,7 @@ impl Follower {
             for (place, address) in servers.iter().enumerate() {
                 let vbids: Vec<Vbid> = (0_u16..)
                     .zip(map.active())
-                    .filter(|(_, active)| **active == Some(place))
+                    .filter(|(vbid, active)| **active == Some(place) && self.part.has(*vbid))
                     .map(|(vbid, _)| Vbid(vbid))
                     .collect();
                 if vbids.is_empty() {
@@ -349,7 +370,7 @@ impl Follower {
         let (bytes, changes) = (shadow.text_bytes(), shadow.change_count);
         drop(shadow);
         if changes % 64 == 0 {
-            self.quota.set(&self.keyspace, bytes);
+            self.quota.set(&self.keyspace, self.part, bytes);
         }
         self.moved.notify_all();
     }
@@ -366,7 +387,7 @@ impl Follower {
         }
     }
 
-    /// Returns the high seqno of each vBucket of the collection.
+    /// Returns the high seqno of each vBucket of its part of the collection.
     ///
     /// # Errors
     /// A message if a node does not answer.
@@ -393,7 +414,10 @@ impl Follower {
                 let number = |bytes: &[u8]| {
                     bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
                 };
-                of_all.insert(number(&entry[..2]) as u16, number(&entry[2..]));
+                let vbid = number(&entry[..2]) as u16;
+                if self.part.has(vbid) {
+                    of_all.insert(vbid, number(&entry[2..]));
+                }
             }
         }
         Ok(of_all)
@@ -409,6 +433,18 @@ impl Follower {
         Ok(high.iter().map(|(vbid, seqno)| seqno.saturating_sub(shadow.seqno(*vbid))).sum())
     }
 
+    /// Waits until the shadow has been whole once since the start: before that, it lacks old documents, too. Returns false if
+    /// `deadline` passes before.
+    ///
+    /// # Errors
+    /// As [`Follower::high_seqnos`].
+    pub fn wait_until_whole(&self, deadline: Instant) -> std::result::Result<bool, String> {
+        match self.was_whole.load(Ordering::Relaxed) {
+            true => Ok(true),
+            false => self.catch_up(deadline),
+        }
+    }
+
     /// Waits until the shadow has everything that the collection has now. Returns false if `deadline` passes before.
     ///
     /// # Errors
@@ -418,6 +454,7 @@ impl Follower {
         let mut shadow = self.shadow();
         loop {
             if high.iter().all(|(vbid, seqno)| shadow.seqno(*vbid) >= *seqno) {
+                self.was_whole.store(true, Ordering::Relaxed);
                 return Ok(true);
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {

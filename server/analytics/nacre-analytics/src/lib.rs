@@ -4,7 +4,8 @@
 //! node ─ DCP ─► Follower ─► Shadow: segments of columns, deleted bitmaps      (a copy of each collection)
 //!                              │ Snapshot
 //! POST /analytics/service ─► statement ─► names ─┬─► plan: LogicalPlan over columns ─► rows of JSON
-//!                              │ catalog         └─► rows: the project's evaluator, document by document
+//!                              │ catalog         ├─► rows: the project's evaluator, document by document
+//!                                                └─► processes: fragments for the processes that have the other documents
 //! ```
 //!
 //! The process knows only the protocols of a node and its own folder: if it is killed, the node loses only a DCP consumer. Users
@@ -18,10 +19,12 @@ pub mod catalog;
 pub mod column;
 pub mod engine;
 pub mod error;
+pub mod fleet;
 pub mod follower;
 pub mod names;
 pub mod node;
 pub mod plan;
+pub mod processes;
 pub mod request;
 pub mod rows;
 pub mod server;

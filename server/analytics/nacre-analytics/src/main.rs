@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use nacre_analytics::engine::Engine;
+use nacre_analytics::fleet::Fleet;
 use nacre_analytics::node::Node;
 use nacre_analytics::server;
 use std::net::SocketAddr;
@@ -41,6 +42,12 @@ struct Arguments {
     /// Memory for documents and queries, in mebibytes
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     memory: usize,
+    /// Addresses of the processes that share the documents, in the same order for all of them
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', requires = "process")]
+    processes: Vec<String>,
+    /// Position of this process in the list, from 0
+    #[arg(long, value_name = "N", requires = "processes")]
+    process: Option<usize>,
     /// Serve the node that has started this process: tell it the port, and end when the standard input ends
     #[arg(long)]
     attached: bool,
@@ -62,9 +69,18 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<(), String> {
-    let Arguments { listen, rest, keys, user, password, data, memory, attached, token } = arguments;
+    let Arguments { listen, rest, keys, user, password, data, memory, attached, token, .. } =
+        arguments;
+    let fleet = match arguments.process {
+        Some(own) => Fleet::new(arguments.processes, own)?,
+        None => Fleet::default(),
+    };
+    if !fleet.is_alone() && password.is_empty() {
+        return Err("processes that share documents need a password".to_owned());
+    }
     let node = Node { rest, keys, user, password };
-    let engine = Arc::new(Engine::open(node, data, memory.saturating_mul(1 << 20))?);
+    let engine = Engine::open(node, data, memory.saturating_mul(1 << 20), fleet)?;
+    let engine = Arc::new(engine);
     if attached {
         // If memory runs out, the system should end this process first. If it refuses the setting, nothing
         // changes.

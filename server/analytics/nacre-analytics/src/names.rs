@@ -12,7 +12,7 @@ use nacre_sql::{Name, Value, each_child};
 use std::collections::BTreeSet;
 
 /// The middle part of resolved collection paths: scope of analytics, this, name.
-const BETWEEN: &str = "_";
+pub(crate) const BETWEEN: &str = "_";
 /// The scope of the catalog.
 const METADATA: &str = "Metadata";
 

@@ -110,6 +110,11 @@ impl Node {
         Connection::connect(address, None, login, &features())
     }
 
+    /// Returns the header with the login of the streams.
+    pub fn authorization(&self) -> String {
+        format!("Basic {}", STANDARD.encode(format!("{}:{}", self.user, self.password)))
+    }
+
     /// Returns the addresses at which nodes can be reached: a single node is reached at its configured address, not at the
     /// address that it reports.
     pub fn reachable(&self, connection: &Connection, servers: &[String]) -> Vec<String> {

@@ -1,10 +1,13 @@
 //! The port: queries, administration and status over HTTP.
 
 use crate::answer::Piece;
+use crate::catalog::Catalog;
 use crate::engine::{Engine, Running};
 use crate::error::{Error, Result};
+use crate::fleet;
 use crate::follower::LinkState;
 use crate::node::Caller;
+use crate::processes::PartRequest;
 use crate::request::Request as Query;
 use bytes::Bytes;
 use futures::stream::{self, Stream};
@@ -28,6 +31,8 @@ use tokio::sync::mpsc;
 /// Maximum size of a request body, in bytes. Source: `maxWebRequestSize` in Couchbase is larger, but no statement
 /// needs it.
 const BODY_BYTES_MAX: usize = 20 << 20;
+/// Maximum size of the body of a refused request that is read.
+const UNREAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of an answer's pieces that wait for the client.
 const PIECES_MAX: usize = 4;
 /// Time limit for the head of a request.
@@ -78,13 +83,54 @@ fn caller_of(request: &Request<Incoming>, token: Option<&str>) -> Option<Caller>
     let Some(token) = token else {
         return Some(Caller::Stranger(header(AUTHORIZATION.as_str()).map(str::to_owned)));
     };
-    let given = header("x-nacre-token").unwrap_or_default();
-    // Compares all bytes, so that the time does not reveal the position of the first difference.
-    let differs = given.bytes().zip(token.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
-    if given.len() != token.len() || differs != 0 {
+    if !is_secret(header("x-nacre-token").unwrap_or_default(), token) {
         return None;
     }
     Caller::known(header("x-nacre-user")?, header("x-nacre-rights")?)
+}
+
+/// Returns true if both texts are equal. Compares all bytes, so that the time does not reveal the position of the first difference.
+fn is_secret(given: &str, secret: &str) -> bool {
+    let differs = given.bytes().zip(secret.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    given.len() == secret.len() && differs == 0
+}
+
+/// Answers a request of another process, which knows the login of the streams.
+async fn between_processes(engine: Arc<Engine>, request: Request<Incoming>) -> Reply {
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let secret = engine.node.authorization();
+    if engine.is_alone() || !is_secret(given.unwrap_or_default(), &secret) {
+        // A connection that is closed before its request is read may lose the answer.
+        let _ = Limited::new(request.into_body(), UNREAD_BYTES_MAX).collect().await;
+        return refused(&Error::unauthorized(), StatusCode::UNAUTHORIZED);
+    }
+    let path = request.uri().path().to_owned();
+    let Ok(body) = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large");
+    };
+    let body = body.to_bytes();
+    let malformed = |error: serde_json::Error| {
+        refused(&Error::new(21009, error.to_string()), StatusCode::BAD_REQUEST)
+    };
+    match path.as_str() {
+        fleet::READ_PATH => match serde_json::from_slice::<PartRequest>(&body) {
+            Ok(request) => stream_pieces(move |sender| engine.answer_part(&request, sender)).await,
+            Err(error) => malformed(error),
+        },
+        fleet::CATALOG_PATH => match serde_json::from_slice::<Catalog>(&body) {
+            Ok(catalog) => {
+                match tokio::task::spawn_blocking(move || engine.accept(catalog)).await {
+                    Ok(Ok(())) => plain(StatusCode::OK, ""),
+                    Ok(Err(error)) => refused(&error, StatusCode::INTERNAL_SERVER_ERROR),
+                    Err(error) => {
+                        refused(&Error::internal(error), StatusCode::INTERNAL_SERVER_ERROR)
+                    }
+                }
+            }
+            Err(error) => malformed(error),
+        },
+        _ => plain(StatusCode::NOT_FOUND, "no such path"),
+    }
 }
 
 async fn handle(
@@ -92,6 +138,9 @@ async fn handle(
     token: Option<Arc<str>>,
     request: Request<Incoming>,
 ) -> std::result::Result<Reply, Infallible> {
+    if request.uri().path().starts_with(fleet::PATHS) {
+        return Ok(between_processes(engine, request).await);
+    }
     let Some(caller) = caller_of(&request, token.as_deref()) else {
         return Ok(refused(&Error::unauthorized(), StatusCode::UNAUTHORIZED));
     };
@@ -127,7 +176,7 @@ async fn handle(
             }
             _ => return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "use POST")),
         };
-        return Ok(stream_answer(engine, parsed, caller).await);
+        return Ok(stream_pieces(move |sender| engine.answer(parsed, &caller, sender)).await);
     }
     let call = Call { method, path, body, caller };
     let answered = tokio::task::spawn_blocking(move || administer(&engine, &call)).await;
@@ -142,10 +191,10 @@ async fn handle(
     })
 }
 
-/// Answers a query: the first piece is the status, the others follow as the client reads them.
-async fn stream_answer(engine: Arc<Engine>, query: Result<Query>, caller: Caller) -> Reply {
+/// Answers with the pieces that `answer` sends: the first one is the status, the others follow as the client reads them.
+async fn stream_pieces(answer: impl FnOnce(mpsc::Sender<Piece>) + Send + 'static) -> Reply {
     let (sender, mut pieces) = mpsc::channel(PIECES_MAX);
-    tokio::task::spawn_blocking(move || engine.answer(query, &caller, sender));
+    tokio::task::spawn_blocking(move || answer(sender));
     let status = match pieces.recv().await {
         Some(Piece::Status(status)) => status,
         _ => 500,

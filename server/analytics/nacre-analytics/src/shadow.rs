@@ -108,6 +108,26 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns a snapshot with these rows, whose IDs differ.
+    pub fn of(rows: Vec<Row>) -> Snapshot {
+        let mut views = Vec::new();
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let segment = Arc::new(Segment::of(rows.by_ref().take(SEGMENT_ROWS).collect()));
+            views.push(View { segment, deleted: Arc::default(), deleted_count: 0 });
+        }
+        Snapshot { views }
+    }
+
+    /// Returns the bytes of the documents' texts.
+    pub fn text_bytes(&self) -> usize {
+        let rows = self
+            .views
+            .iter()
+            .flat_map(|view| view.live_rows().map(|row| view.segment.rows[row].text.len()));
+        rows.sum()
+    }
+
     /// Returns the number of documents.
     pub fn row_count(&self) -> usize {
         self.views.iter().map(View::live_count).sum()
@@ -302,6 +322,15 @@ mod tests {
         }
         // Merging keeps the number of segments low, however many snapshots are taken.
         assert!(shadow.segments.len() < 12, "{}", shadow.segments.len());
+    }
+
+    #[test]
+    fn a_snapshot_of_rows_has_all_of_them() {
+        let rows: Vec<Row> = (0..SEGMENT_ROWS + 3).map(|n| row(&format!("k{n}"), "[7]")).collect();
+        let snapshot = Snapshot::of(rows);
+        assert_eq!((snapshot.views.len(), snapshot.row_count()), (2, SEGMENT_ROWS + 3));
+        assert_eq!(snapshot.text_bytes(), 3 * (SEGMENT_ROWS + 3));
+        assert_eq!(Snapshot::of(Vec::new()).row_count(), 0);
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! ch2 answers FOLDER [WAREHOUSES [DIVISOR]]   writes documents and answers, for nacre-ch2/compare.py
 //! ch2 write FOLDER [WAREHOUSES [DIVISOR]]     writes documents and changes, for nacre-ch2/speed.py
 //! ch2 serve FOLDER                            loads such files and runs queries as speed.py requests
+//! ch2 isolation …                             measures users and an analyst on a node, see isolation.rs
 //! ```
 
 mod answers;
+mod isolation;
 mod speed;
 
 use nacre_analytics::catalog::{Catalog, Collection};
@@ -30,9 +32,13 @@ type Shadows = BTreeMap<String, Shadow>;
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
-    const USAGE: &str = "use: ch2 answers|write|serve FOLDER [WAREHOUSES [DIVISOR]]";
+    const USAGE: &str =
+        "use: ch2 answers|write|serve FOLDER [WAREHOUSES [DIVISOR]], or ch2 isolation …";
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next().ok_or(USAGE)?;
+    if mode == "isolation" {
+        return isolation::run(&arguments.collect::<Vec<_>>());
+    }
     let folder = PathBuf::from(arguments.next().ok_or(USAGE)?);
     let mut number = |default| arguments.next().map_or(Ok(default), |text| text.parse::<i64>());
     let options = Options { warehouses: number(1)?, divisor: number(1)?, seed: 1 };

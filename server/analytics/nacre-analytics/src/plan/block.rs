@@ -908,7 +908,7 @@ pub fn selects_aggregate(block: &Block) -> bool {
 }
 
 /// Collects the distinct aggregates above FROM and WHERE.
-fn collect_aggregates(block: &Block, select: &Select, into: &mut Vec<Aggregate>) {
+pub fn collect_aggregates(block: &Block, select: &Select, into: &mut Vec<Aggregate>) {
     let mut add = |expr: &Sql| collect(expr, into);
     if let Some(having) = block.group.as_ref().and_then(|group| group.having.as_ref()) {
         add(having);

@@ -11,6 +11,7 @@
 mod block;
 mod evaluate;
 mod expr;
+pub mod fragment;
 mod join;
 mod native;
 mod output;
@@ -32,7 +33,8 @@ use nacre_sql::ast::{Expr as Sql, OrderTerm, Select};
 use nacre_sql::{
     Name, Scope as Names, Value, each_child, each_in_select, resolve_select, write_string,
 };
-use scope::{Inputs, Leaf};
+use relation::Relation;
+use scope::{Input, Inputs, Leaf};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -86,6 +88,15 @@ pub struct Query {
     physical: Arc<dyn ExecutionPlan>,
     out: Out,
     notes: Vec<String>,
+    /// The tables that it reads.
+    relations: Vec<Relation>,
+}
+
+impl Query {
+    /// Returns the approximate bytes of the columns that it reads.
+    pub fn bytes(&self) -> usize {
+        self.relations.iter().map(Relation::bytes).sum()
+    }
 }
 
 /// The way a query is answered.
@@ -181,16 +192,7 @@ impl Planner {
         snapshots: &Snapshots,
         settings: &Settings,
     ) -> std::result::Result<Query, Stop> {
-        let mut select = select.clone();
-        let mut outcome = Ok(());
-        let walked = each_in_select(&mut select, &mut |expr| {
-            if outcome.is_ok() {
-                outcome = substitute(expr, settings);
-            }
-            Ok(())
-        });
-        walked.map_err(refused)?;
-        outcome?;
+        let mut select = substituted(select, settings)?;
         resolve_select(&mut select, &Names::new()).map_err(refused)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut builder = Builder {
@@ -211,7 +213,12 @@ impl Planner {
             self.runtime().block_on(state.query_planner().create_physical_plan(&plan, &state))?;
         builder.notes.sort();
         builder.notes.dedup();
-        Ok(Query { plan, physical, out: planned.out, notes: builder.notes })
+        let relations = builder.inputs.all.into_iter().filter_map(|input| match input {
+            Input::Relation(relation) => Some(relation),
+            Input::Plan(..) => None,
+        });
+        let (out, notes) = (planned.out, builder.notes);
+        Ok(Query { plan, physical, out, notes, relations: relations.collect() })
     }
 
     /// Runs a query, and passes each row to `take` as JSON text.
@@ -269,6 +276,24 @@ impl Planner {
 fn refused(error: nacre_sql::Error) -> Stop {
     // The evaluator refuses it with the right message.
     Stop::Unsupported(error.message)
+}
+
+/// Returns a query with the values of its parameters.
+///
+/// # Errors
+/// The reason, if a parameter has no value.
+fn substituted(select: &Select, settings: &Settings) -> std::result::Result<Select, Stop> {
+    let mut select = select.clone();
+    let mut outcome = Ok(());
+    let walked = each_in_select(&mut select, &mut |expr| {
+        if outcome.is_ok() {
+            outcome = substitute(expr, settings);
+        }
+        Ok(())
+    });
+    walked.map_err(refused)?;
+    outcome?;
+    Ok(select)
 }
 
 /// Replaces parameters by their values.

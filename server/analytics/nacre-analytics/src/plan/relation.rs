@@ -217,6 +217,37 @@ impl Relation {
         rows.sum::<f64>().max(1.0)
     }
 
+    /// Returns the approximate bytes of the columns: those of texts are read from the documents.
+    pub fn bytes(&self) -> usize {
+        let of_views = self.snapshot.views.iter().map(|view| {
+            let of_columns = self.columns.iter().map(|(_, wanted)| self.column_bytes(view, wanted));
+            of_columns.sum::<usize>()
+        });
+        of_views.sum()
+    }
+
+    fn column_bytes(&self, view: &View, wanted: &Wanted) -> usize {
+        let rows = &view.segment.rows;
+        let ty = match wanted.form {
+            Form::Typed(ty) => ty,
+            Form::Json => return rows.iter().map(|row| row.text.len()).sum(),
+            Form::Id => return rows.iter().map(|row| row.id.len()).sum(),
+            Form::Row => return size_of::<u64>() * rows.len(),
+        };
+        let root = &view.segment.root;
+        let Found::Column(column) = column_of(root, &self.levels, wanted.level, &wanted.path)
+        else {
+            return 0;
+        };
+        let arrays: [Option<&ArrayRef>; 2] = match ty {
+            Ty::Bool => [column.bools.as_ref(), None],
+            Ty::Int => [column.ints.as_ref(), None],
+            Ty::Float => [column.floats.as_ref(), column.ints.as_ref()],
+            Ty::String => [column.strings.as_ref(), None],
+        };
+        arrays.into_iter().flatten().map(|array| array.get_array_memory_size()).sum()
+    }
+
     /// Returns the schema of the columns.
     pub fn schema(&self) -> SchemaRef {
         let field = |(name, wanted): &(String, Wanted)| {

@@ -263,6 +263,15 @@ fn random_queries_over_random_documents_have_the_same_rows_both_ways() {
                     continue;
                 }
             };
+            // Sums depend on their order where they leave the range in which numbers are exact.
+            if !["SUM(", "AVG("].iter().any(|name| query.contains(name)) {
+                let shared = world.processes(&query, 2).map(|shared| seen(is_ordered, &shared));
+                if shared.as_ref().ok() != Some(&seen(is_ordered, &rows)) {
+                    wrong.push(format!(
+                        "seed {seed}: {query}\n    processes {shared:?}\n    rows      {rows:?}"
+                    ));
+                }
+            }
             match world.columns(&query) {
                 Ok(Answer::Rows(columns)) => {
                     planned += 1;

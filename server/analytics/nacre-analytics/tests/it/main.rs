@@ -5,5 +5,6 @@ mod conformance;
 mod differential;
 mod extremes;
 mod limits;
+mod processes;
 mod queries;
 mod world;

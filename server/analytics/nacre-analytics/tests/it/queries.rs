@@ -63,6 +63,11 @@ fn plans_over_columns_give_the_answers_of_the_evaluator() {
         };
         let rows = world.rows(query).unwrap_or_else(|error| panic!("{query}: {error}"));
         assert_eq!(normal(&columns), normal(&rows), "{query}");
+        for count in [1, 3] {
+            let shared = world.processes(query, count);
+            let shared = shared.unwrap_or_else(|error| panic!("{count}: {query}: {error}"));
+            assert_eq!(normal(&shared), normal(&rows), "{count} processes: {query}");
+        }
         if query.contains("ORDER BY") {
             assert_eq!(
                 columns.first().map(|row| normal(&[row.clone()])),
@@ -91,6 +96,8 @@ fn names_are_those_of_the_innermost_variable() {
             Answer::NoPlan(_) => {}
             Answer::Rows(columns) => assert_eq!(normal(&columns), normal(&rows), "{query}"),
         }
+        let shared = world.processes(query, 2).unwrap_or_else(|error| panic!("{query}: {error}"));
+        assert_eq!(normal(&shared), normal(&rows), "{query}");
     }
 }
 

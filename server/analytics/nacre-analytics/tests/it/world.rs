@@ -3,9 +3,10 @@
 use nacre_analytics::catalog::{Catalog, Collection};
 use nacre_analytics::error::{Error, Result};
 use nacre_analytics::names::Resolver;
+use nacre_analytics::plan::fragment::{Fragment, PARTIAL, Split, split};
 use nacre_analytics::plan::{Outcome, Planner};
 use nacre_analytics::rows::{self, Patience, Snapshots};
-use nacre_analytics::shadow::{Row, Shadow};
+use nacre_analytics::shadow::{Row, Shadow, Snapshot};
 use nacre_query::Settings;
 use nacre_sql::ast::{Select, Statement};
 use nacre_sql::{Name, Value, parse_analytics};
@@ -115,6 +116,88 @@ impl World {
     /// Answers document by document.
     pub fn rows(&self, text: &str) -> Result<Vec<String>> {
         self.rows_within(text, &World::patience())
+    }
+
+    /// Answers as several processes do: each runs the fragments over its part of the documents, and one combines their rows.
+    pub fn processes(&self, text: &str, count: usize) -> Result<Vec<String>> {
+        let Statement::Select(mut select) = parse_analytics(text)? else {
+            return Err(Error::new(24001, format!("{text} is no query")));
+        };
+        let mut resolver = Resolver::new(&self.catalog, "Default", text);
+        resolver.select(&mut select)?;
+        let used = std::mem::take(&mut resolver.used);
+        let Split { groups, documents } = split(&select, &used, &self.settings);
+        if let Some((fragment, last)) = groups
+            && let Ok(mut rows) = self.gathered(std::slice::from_ref(&fragment), count)
+        {
+            let rows = rows.remove(&fragment.collection).unwrap_or_default();
+            let name = (PARTIAL.0.to_owned(), PARTIAL.1.to_owned());
+            return self.run(&last, &Snapshots::from([(name, rows)]), &self.settings);
+        }
+        let snapshots = match self.gathered(&documents, count) {
+            Ok(snapshots) => snapshots,
+            Err(_) => {
+                let whole: Vec<Fragment> = used.iter().map(Fragment::whole).collect();
+                self.gathered(&whole, count)?
+            }
+        };
+        self.run(&select, &snapshots, &self.settings)
+    }
+
+    /// Returns the rows of fragments over all parts.
+    fn gathered(&self, fragments: &[Fragment], count: usize) -> Result<Snapshots> {
+        let mut gathered = Snapshots::new();
+        for Fragment { collection, statement } in fragments {
+            let mut rows: Vec<Row> = Vec::new();
+            for part in 0..count {
+                let documents = self.part(collection, part, count);
+                let Some(statement) = statement else {
+                    rows.extend(documents);
+                    continue;
+                };
+                let Statement::Select(select) = parse_analytics(statement)? else {
+                    panic!("{statement} is no query")
+                };
+                let snapshots = Snapshots::from([(collection.clone(), Snapshot::of(documents))]);
+                for text in self.run(&select, &snapshots, &Settings::default())? {
+                    let (id, text) = (format!("{part}:{}", rows.len()).into(), text.into());
+                    rows.push(Row { id, vbid: 0, cas: 0, flags: 0, expiry: 0, text });
+                }
+            }
+            gathered.insert(collection.clone(), Snapshot::of(rows));
+        }
+        Ok(gathered)
+    }
+
+    /// Returns the documents of a part of a collection.
+    fn part(&self, collection: &(String, String), part: usize, count: usize) -> Vec<Row> {
+        let views = &self.snapshots[collection].views;
+        let documents = views.iter().flat_map(|view| {
+            view.live_rows().map(|at| view.segment.rows[at].clone()).collect::<Vec<Row>>()
+        });
+        let numbered = documents.enumerate().filter(|(at, _)| at % count == part);
+        numbered.map(|(_, row)| row).collect()
+    }
+
+    /// Answers over columns if there is a plan, otherwise document by document.
+    fn run(
+        &self,
+        select: &Select,
+        snapshots: &Snapshots,
+        settings: &Settings,
+    ) -> Result<Vec<String>> {
+        let (mut found, patience) = (Vec::new(), World::patience());
+        let mut take = |row: String| {
+            found.push(row);
+            Ok(())
+        };
+        match self.planner.plan(select, snapshots, settings)? {
+            Outcome::Columns(query) => self.planner.run(query, &patience, &mut take)?,
+            Outcome::Rows(_) => {
+                rows::run(select.clone(), settings.clone(), snapshots, &patience, &mut take)?;
+            }
+        }
+        Ok(found)
     }
 
     /// Like `rows`, with a time limit.
