@@ -62,6 +62,15 @@ pub enum Error {
         /// The newest format that this library can read.
         known: u32,
     },
+    /// The folder is encrypted with another key. The folder is unchanged.
+    #[error("the key does not open this database")]
+    WrongKey,
+    /// The folder is encrypted, and no key was given. The folder is unchanged.
+    #[error("the database is encrypted: open it with its key")]
+    Encrypted,
+    /// A key was given for a folder that is not encrypted. The folder is unchanged.
+    #[error("the database is not encrypted: open it without a key")]
+    NotEncrypted,
     /// Files are damaged or missing: restore a backup.
     #[error("the database is damaged: {what}")]
     Damaged {
@@ -149,6 +158,9 @@ impl From<nacre_store::Error> for Error {
                 Error::Newer { format: found, known: expected }
             }
             Stored::InUse { .. } => Error::InUse { pid: 0 },
+            Stored::WrongKey { .. } => Error::WrongKey,
+            Stored::Encrypted { .. } => Error::Encrypted,
+            Stored::NotEncrypted { .. } => Error::NotEncrypted,
             Stored::Io { .. } => Error::Io { what: error.to_string() },
             damage => Error::Damaged { what: damage.to_string() },
         }

@@ -64,6 +64,7 @@ pub use sync::{
     SyncOptions, SyncSession, SyncState, SyncStatus, Verdict, Version,
 };
 
+pub use nacre_store::Key;
 pub use nacre_types::{Cas, Now};
 /// The reason why an operation on a part of a document failed.
 pub use nacre_value::Error as PathError;

@@ -10,6 +10,7 @@ mod clock;
 mod crash;
 mod disk;
 mod documents;
+mod encryption;
 mod formats;
 mod keyspaces;
 mod process;
@@ -17,7 +18,7 @@ mod session;
 #[cfg(feature = "sync")]
 mod sync;
 
-use nacre::{Clock, Db, Now, Options, StoreKind, Sync, Threads};
+use nacre::{Clock, Db, Key, Now, Options, StoreKind, Sync, Threads};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,6 +35,13 @@ fn durable() -> [Options; 2] {
         sync: Sync::Always,
         ..by_hand()
     })
+}
+
+/// Returns the options of [`durable`], and those of an encrypted folder.
+fn durable_and_encrypted() -> [Options; 3] {
+    let [log, sled] = durable();
+    let encrypted = Options { key: Some(Key::Bytes([7; 32])), ..log.clone() };
+    [log, sled, encrypted]
 }
 
 fn open(path: &Path, options: &Options) -> Db {
