@@ -115,6 +115,14 @@ pub enum Error {
     /// Sync has ended; the text contains the reason.
     #[error("sync has stopped: {0}")]
     SyncStopped(String),
+    /// A query was refused or has failed.
+    #[error("{message} (code {code})")]
+    Query {
+        /// The code, as in the list of the server's query service.
+        code: u32,
+        /// The reason.
+        message: String,
+    },
     /// A session ended because its bytes were not valid frames, or because its client closed it.
     #[error("the session has ended: {0}")]
     SessionEnded(String),

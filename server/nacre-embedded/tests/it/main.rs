@@ -14,6 +14,8 @@ mod encryption;
 mod formats;
 mod keyspaces;
 mod process;
+#[cfg(feature = "query")]
+mod query;
 mod session;
 #[cfg(feature = "sync")]
 mod sync;
