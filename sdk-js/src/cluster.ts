@@ -64,6 +64,8 @@ export interface ConnectOptions {
   orphanReporterConfig?: OrphanReporterConfig
   /** `wanDevelopment` has longer timeouts. */
   configProfile?: string
+  /** Key of an encrypted embedded database: 32 bytes, or a passphrase. */
+  key?: Uint8Array | string
 }
 
 /** Timeouts of the profile for distant clusters, as in the official SDK. */
@@ -147,7 +149,10 @@ export class Cluster implements AsyncDisposable {
     checkOptions('transactions', options.transactions)
     if (/^nacre:/.test(connectionString)) {
       const { open } = (await import(EMBEDDED)) as typeof import('./embedded.js')
-      return Cluster.#begin(open(connectionString, options.logger), options)
+      return Cluster.#begin(open(connectionString, options.logger, options.key), options)
+    }
+    if (options.key !== undefined) {
+      throw new InvalidArgumentError('a key is for an embedded database: connect to nacre:///path/to/folder')
     }
     const { text, network, certificate } = splitOptions(connectionString)
     const place = parseConnectionString(text)
@@ -411,7 +416,7 @@ function splitOptions(text: string): { text: string; network?: Network; certific
 /**
  * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in with a user and password or with the
  * options. `nacre:///path/to/folder` opens an embedded database, which requires no user; its bucket is `default`.
- * `nacre://:memory:` creates an in-memory database.
+ * `nacre://:memory:` creates an in-memory database. The option `key` encrypts a new folder, and opens an encrypted one.
  *
  * @throws AuthenticationFailureError if the user or password is wrong.
  * @throws UnambiguousTimeoutError if no node answers in time.

@@ -29,6 +29,8 @@ interface NativeOptions {
   vbuckets?: number
   store?: string
   create?: boolean
+  key?: Buffer
+  passphrase?: string
 }
 
 interface NativeSession {
@@ -86,8 +88,12 @@ function addon(): Addon {
  *
  * @throws InvalidArgumentError if the string is invalid, or the database cannot be opened.
  */
-export function open(text: string, logger: Logger | undefined): { seeds: Address[]; access: Access } {
-  const database = Database.open(parsePlace(text))
+export function open(
+  text: string,
+  logger: Logger | undefined,
+  key?: Uint8Array | string,
+): { seeds: Address[]; access: Access } {
+  const database = Database.open(withKey(parsePlace(text), key))
   const nobody = { username: '', password: '' }
   const access = new Access(nobody, undefined, 'default', new CouchbaseLogger(logger), database)
   return { seeds: [{ host: 'embedded', port: DEFAULT_PORT }], access }
@@ -126,6 +132,20 @@ export function parsePlace(text: string): Place {
   return { path, options }
 }
 
+/**
+ * Adds the key of an encrypted folder to a place.
+ *
+ * @throws InvalidArgumentError if it is neither 32 bytes nor a passphrase.
+ */
+export function withKey(place: Place, key: Uint8Array | string | undefined): Place {
+  if (key === undefined) return place
+  if (typeof key === 'string' && key !== '') return { ...place, options: { ...place.options, passphrase: key } }
+  if (key instanceof Uint8Array && key.length === 32) {
+    return { ...place, options: { ...place.options, key: Buffer.from(key) } }
+  }
+  throw new InvalidArgumentError('a key has 32 bytes, or is a passphrase')
+}
+
 function numberOf(name: string, value: string): number {
   const number = Number(value)
   if (!/^\d{1,9}$/.test(value)) throw new InvalidArgumentError(`${name}=${value} is out of range`)
@@ -147,7 +167,8 @@ export class Database {
   /**
    * Opens a database, or returns the open one.
    *
-   * @throws InvalidArgumentError if it cannot be opened; the message contains the reason, for instance another process.
+   * @throws InvalidArgumentError if it cannot be opened; the message contains the reason, for instance another process, or
+   *   a wrong key.
    */
   static open({ path, options }: Place): Database {
     const key = path === IN_MEMORY ? undefined : JSON.stringify([path, options])

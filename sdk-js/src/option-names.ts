@@ -199,6 +199,7 @@ const CONNECT: Names<ConnectOptions> = {
   preferredServerGroup: 1,
   network: 1,
   configProfile: 1,
+  key: 1,
   logger: 1,
 }
 const TRACING: Names<TracingConfig> = {

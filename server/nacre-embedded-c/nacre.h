@@ -58,6 +58,16 @@
 #define NACRE_STORE_SLED 1
 
 /*
+ The key has 32 random bytes.
+ */
+#define NACRE_KEY_BYTES 0
+
+/*
+ The key is a passphrase in UTF-8, without a zero at the end.
+ */
+#define NACRE_KEY_PASSPHRASE 1
+
+/*
  Writes a document, whether it exists or not.
  */
 #define NACRE_UPSERT 0
@@ -196,6 +206,21 @@
  Nothing is available now, or there are no more results.
  */
 #define NACRE_NOTHING 24
+
+/*
+ The folder is encrypted with another key.
+ */
+#define NACRE_WRONG_KEY 25
+
+/*
+ The folder is encrypted, and no key was given: use nacre_open_with_key().
+ */
+#define NACRE_ENCRYPTED 26
+
+/*
+ A key was given for a database that is not encrypted.
+ */
+#define NACRE_NOT_ENCRYPTED 27
 
 /*
  A bug in this library.
@@ -661,6 +686,25 @@ void nacre_scan_free(struct nacre_scan *scan);
 int nacre_open(const char *path,
                const struct nacre_options *options,
                struct nacre **db);
+
+/*
+ Opens the encrypted database in the folder `path` with its key, which is NACRE_KEY_BYTES or NACRE_KEY_PASSPHRASE. A new folder
+ is encrypted with it. `options` may be NULL.
+ */
+int nacre_open_with_key(const char *path,
+                        const struct nacre_options *options,
+                        int key_kind,
+                        const uint8_t *key,
+                        size_t key_size,
+                        struct nacre **db);
+
+/*
+ Replaces the key of an encrypted database. From then on only the new key opens it.
+ */
+int nacre_rekey(const struct nacre *db,
+                int key_kind,
+                const uint8_t *key,
+                size_t key_size);
 
 /*
  Stores all unsaved writes, closes the database and frees the handle, also on failure. Its collections, sessions and listeners

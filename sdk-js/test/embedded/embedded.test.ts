@@ -68,6 +68,35 @@ folderTest('many requests at once pass', async (url) => {
   assert.deepEqual(found.map(({ content }) => content), numbers)
 })
 
+folderTest('a folder opens with its key only', async (url) => {
+  for (const [key, other] of [
+    [Buffer.alloc(32, 1), Buffer.alloc(32, 2)],
+    ['open sesame', 'open'],
+  ] as const) {
+    const encrypted = `${url}-${typeof key}`
+    {
+      await using cluster = await connect(encrypted, { key })
+      await cluster.bucket('default').defaultCollection().upsert('k', 1)
+      // A folder that is open with its key opens with no other one.
+      await assert.rejects(connect(encrypted, { key: other }), /IN_USE/)
+    }
+    await assert.rejects(connect(encrypted, { key: other }), /WRONG_KEY/)
+    await assert.rejects(connect(encrypted), /: ENCRYPTED/)
+    await using cluster = await connect(encrypted, { key })
+    assert.equal((await cluster.bucket('default').defaultCollection().get('k')).content, 1)
+  }
+  await (await connect(url)).close()
+  await assert.rejects(connect(url, { key: 'superfluous' }), /NOT_ENCRYPTED/)
+})
+
+folderTest('what is no key is refused by name', async (url) => {
+  for (const key of [Buffer.alloc(31), '', 32 as unknown as string]) {
+    await assert.rejects(connect(url, { key }), nacre.InvalidArgumentError)
+  }
+  await assert.rejects(connect('couchbase://127.0.0.1:1', { key: 'p' }), nacre.InvalidArgumentError)
+  assert(!existsSync(url.slice('nacre://'.length)))
+})
+
 folderTest('what is no database is refused by name', async (url) => {
   for (const wrong of ['nacre://relative', 'nacre:///x?speed=1', 'nacre:///x?vbuckets=many', 'nacre:///x?sync=often']) {
     await assert.rejects(connect(wrong), nacre.InvalidArgumentError)

@@ -30,12 +30,20 @@ _TURN_REQUESTS = 64
 """So many calls of write() are answered within one turn of the loop, so that other tasks run too."""
 _OK = 0
 _IN_USE = 13
+_KEY_STATUSES = {25, 26, 27}
+"""The key is wrong, missing, or given for a folder that is not encrypted."""
+_KEY_BYTES, _KEY_PASSPHRASE = 0, 1
+_KEY_SIZE = 32
 _SYNCS = {"after": 0, "always": 1, "never": 2}
 _STORES = {"log": 0, "sled": 1}
 
 
 class DatabaseInUseException(CouchbaseException):
     """Another process has the folder open; the message has its number."""
+
+
+class DatabaseKeyException(CouchbaseException):
+    """The key does not open the folder, is missing, or is given for a folder without encryption."""
 
 
 class _Buffer(ctypes.Structure):
@@ -58,6 +66,14 @@ class _Options(ctypes.Structure):
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "nacre_open": (c_char_p, POINTER(_Options), POINTER(c_void_p)),
+    "nacre_open_with_key": (
+        c_char_p,
+        POINTER(_Options),
+        c_int,
+        c_char_p,
+        c_size_t,
+        POINTER(c_void_p),
+    ),
     "nacre_close": (c_void_p,),
     "nacre_flush": (c_void_p,),
     "nacre_wake_fd": (c_void_p,),
@@ -129,6 +145,8 @@ class _Library:
         message = self._functions.nacre_error_message().decode(errors="replace")
         if status == _IN_USE:
             return DatabaseInUseException(message)
+        if status in _KEY_STATUSES:
+            return DatabaseKeyException(message)
         return InternalServerFailureException(message)
 
     def take(self, buffer: _Buffer) -> bytes:
@@ -156,6 +174,8 @@ class Place:
 
     path: str
     options: tuple[tuple[str, str], ...] = ()
+    key: bytes | str | None = field(default=None, repr=False)
+    """Key of an encrypted folder: 32 bytes, or a passphrase."""
 
     @classmethod
     def of(cls, path: str, options: Mapping[str, str]) -> "Place":
@@ -172,6 +192,26 @@ class Place:
         place = cls(path, tuple(sorted(options.items())))
         place.native()
         return place
+
+    def with_key(self, key: bytes | str | None) -> "Place":
+        """Returns this place with a key.
+
+        Raises:
+            InvalidArgumentException: if the key is neither 32 bytes nor a passphrase.
+        """
+        if isinstance(key, str) and key:
+            return Place(self.path, self.options, key)
+        if isinstance(key, bytes | bytearray | memoryview) and len(bytes(key)) == _KEY_SIZE:
+            return Place(self.path, self.options, bytes(key))
+        if key is None:
+            return self
+        raise InvalidArgumentException(f"a key has {_KEY_SIZE} bytes, or is a passphrase")
+
+    def native_key(self) -> tuple[int, bytes]:
+        """Returns the kind and the bytes of the key in the format of the library."""
+        if isinstance(self.key, str):
+            return _KEY_PASSPHRASE, self.key.encode()
+        return _KEY_BYTES, self.key or b""
 
     def native(self) -> _Options:
         """Returns the options in the format of the library.
@@ -219,7 +259,8 @@ class Database:
         """Opens the database, or returns the open one.
 
         Raises:
-            DatabaseInUseException: if another process has opened it.
+            DatabaseInUseException: if another process has opened it, or this one with another key.
+            DatabaseKeyException: if the key is wrong or missing.
             CouchbaseException: if it cannot be opened.
         """
         with _LOCK:
@@ -229,7 +270,12 @@ class Database:
                 handle = c_void_p()
                 options = place.native()
                 path = os.fsencode(place.path)
-                library.require("nacre_open", path, byref(options), byref(handle))
+                if place.key is None:
+                    library.require("nacre_open", path, byref(options), byref(handle))
+                else:
+                    kind, key = place.native_key()
+                    arguments = (path, byref(options), kind, key, len(key), byref(handle))
+                    library.require("nacre_open_with_key", *arguments)
                 database = cls(place, library, handle)
                 if place.path != IN_MEMORY:
                     _OPEN[place] = database

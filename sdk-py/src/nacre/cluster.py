@@ -67,7 +67,11 @@ class Cluster:
         if parsed.place is not None:
             from ._embedded import Carrier
 
-            self.security.carrier = Carrier(parsed.place)
+            self.security.carrier = Carrier(parsed.place.with_key(options.key))
+        elif options.key is not None:
+            raise InvalidArgumentException(
+                "a key is for an embedded database: connect to nacre:///path/to/folder"
+            )
         self._network = parsed.options.get("network") or options.network
         self.timeouts = options.timeout_options
         self.preferred_server_group = options.preferred_server_group
@@ -370,11 +374,13 @@ async def connect(
     timeouts: ClusterTimeoutOptions | None = None,
     trust_store_path: str | None = None,
     trust_pem: str | None = None,
+    key: bytes | str | None = None,
 ) -> Cluster:
     """Connects to ``couchbase://host[:port]``, or with TLS to ``couchbases://``, and logs in.
 
     ``nacre:///path/to/folder`` opens an embedded database, which requires no user; its bucket is
-    ``default``. ``nacre://:memory:`` creates an in-memory database.
+    ``default``. ``nacre://:memory:`` creates an in-memory database. ``key`` encrypts a new folder,
+    and opens an encrypted one: 32 bytes, or a passphrase.
 
     ``http://host[:8091]`` and ``https://host[:18091]`` use HTTP only: queries, views, search,
     changes and management work, also with a ``token`` instead of user and password. Operations on
@@ -392,5 +398,6 @@ async def connect(
         timeouts or ClusterTimeoutOptions(),
         trust_store_path=trust_store_path,
         trust_pem=trust_pem,
+        key=key,
     )
     return await Cluster.connect(connection_string, options)

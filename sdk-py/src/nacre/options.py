@@ -221,6 +221,8 @@ class ClusterOptions(TuningOptions):
     """The same for answers that came too late."""
     logging_meter_emit_interval: timedelta | None = None
     """The same as `ClusterMetricsOptions.emit_interval`."""
+    key: bytes | str | None = field(default=None, repr=False)
+    """Key of an encrypted embedded database: 32 bytes, or a passphrase."""
 
     def check(self, uses_tls: bool) -> None:
         """Refuses unsupported options.

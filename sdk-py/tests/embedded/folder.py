@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nacre
 from nacre import exceptions as e
-from nacre._embedded import DatabaseInUseException
+from nacre._embedded import DatabaseInUseException, DatabaseKeyException
 
 OTHER = """
 import asyncio, sys
@@ -114,6 +114,39 @@ class FolderTest(unittest.IsolatedAsyncioTestCase):
                 await cluster.bucket("other").default_collection().get("k")
             with self.assertRaises(e.CouchbaseException):
                 await cluster.users().get_all_users()
+
+    async def test_a_folder_opens_with_its_key_only(self) -> None:
+        for name, key, other in (
+            ("bytes", b"k" * 32, b"o" * 32),
+            ("passphrase", "open sesame", "open"),
+        ):
+            url = f"{self.url}-{name}"
+            async with await nacre.connect(url, key=key) as cluster:
+                await cluster.bucket("default").default_collection().upsert("k", "secret value")
+            for wrong in (other, None):
+                with self.subTest(name, wrong=wrong), self.assertRaises(DatabaseKeyException):
+                    await nacre.connect(url, key=wrong)
+            async with await nacre.connect(url, key=key) as cluster:
+                found = await cluster.bucket("default").default_collection().get("k")
+                self.assertEqual(found.content_as[str], "secret value")
+                # A folder that is open with its key opens with no other one.
+                with self.assertRaises(DatabaseInUseException):
+                    await nacre.connect(url, key=other)
+            files = Path(f"{self.folder}-{name}").rglob("*")
+            stored = b"".join(file.read_bytes() for file in files if file.is_file())
+            self.assertNotIn(b"secret value", stored)
+        async with await nacre.connect(self.url):
+            pass
+        with self.assertRaises(DatabaseKeyException):
+            await nacre.connect(self.url, key="superfluous")
+
+    async def test_what_is_no_key_is_refused_by_name(self) -> None:
+        for wrong in (b"short", "", 32):
+            with self.subTest(wrong), self.assertRaises(e.InvalidArgumentException):
+                await nacre.connect(self.url, key=wrong)  # type: ignore[arg-type]
+        with self.assertRaises(e.InvalidArgumentException):
+            await nacre.connect("couchbase://127.0.0.1:1", "user", "password", key="p")
+        self.assertFalse(self.folder.exists())
 
     async def test_what_is_no_database_is_refused_by_name(self) -> None:
         for wrong in ("nacre://relative", "nacre:///x?sync=often", "nacre:///x?speed=1"):

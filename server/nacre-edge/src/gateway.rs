@@ -71,7 +71,8 @@ impl Gateway {
         let named = |error: &dyn ToString| {
             format!("open {}: {}", options.folder.display(), error.to_string())
         };
-        let db = Db::open_with(&options.folder, options.database()).map_err(|e| named(&e))?;
+        let database = options.database()?;
+        let db = Db::open_with(&options.folder, database).map_err(|e| named(&e))?;
         let spaces = LogSpaces::open(&options.folder.join("edge"), OnDamage::Refuse);
         let settings =
             spaces.and_then(|spaces| spaces.open("gateway")).map_err(|error| named(&error))?;

@@ -1,7 +1,8 @@
 //! The options of `nacre-edge`: parsed and checked, with errors that name the option.
 
+use crate::gateway;
 use clap::{Args, Parser};
-use nacre::{StoreKind, Sync, SyncOptions};
+use nacre::{Key, StoreKind, Sync, SyncOptions};
 use nacre_http::origin::Hosts;
 use nacre_http::strangers::Limits;
 use std::net::SocketAddr;
@@ -49,6 +50,17 @@ pub struct Options {
     /// Store of a folder that is created: `log` or `sled`
     #[arg(long, env = "NACRE_EDGE_STORE", default_value = "log", value_parser = store)]
     pub(crate) store: StoreKind,
+    /// File with the key of the documents: 32 bytes, or 64 hexadecimal digits. A folder that is created is encrypted with it
+    #[arg(
+        long,
+        env = "NACRE_EDGE_KEY_FILE",
+        value_name = "FILE",
+        conflicts_with = "passphrase_file"
+    )]
+    pub(crate) key_file: Option<PathBuf>,
+    /// File whose first line is a passphrase, in place of a key
+    #[arg(long, env = "NACRE_EDGE_PASSPHRASE_FILE", value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
     /// Memory for documents, in MiB; values beyond it are read from the folder
     #[arg(long, env = "NACRE_EDGE_QUOTA_MIB", default_value_t = 64)]
     pub(crate) quota_mib: u64,
@@ -128,6 +140,33 @@ fn store(text: &str) -> Result<StoreKind, String> {
     }
 }
 
+/// Returns the key in a file.
+fn key_of(content: &[u8]) -> Result<Key, &'static str> {
+    if let Ok(bytes) = content.try_into() {
+        return Ok(Key::Bytes(bytes));
+    }
+    let refused =
+        "a key is 32 bytes or 64 hexadecimal digits; for a passphrase, use --passphrase-file";
+    let digits = std::str::from_utf8(content).map_err(|_| refused)?.trim_end();
+    if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(refused);
+    }
+    let mut bytes = [0; 32];
+    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| refused)?;
+    }
+    Ok(Key::Bytes(bytes))
+}
+
+/// Returns the passphrase in a file.
+fn passphrase_of(content: &[u8]) -> Result<Key, &'static str> {
+    let text = std::str::from_utf8(content).map_err(|_| "a passphrase is UTF-8")?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(Key::Passphrase(line.to_owned())),
+        _ => Err("the first line is empty"),
+    }
+}
+
 impl Options {
     /// Checks combinations of options.
     ///
@@ -178,14 +217,26 @@ impl Options {
         }
     }
 
-    /// Returns the options of the database.
-    pub(crate) fn database(&self) -> nacre::Options {
-        nacre::Options {
+    /// Returns the options of the database. Reads the file with the key.
+    ///
+    /// # Errors
+    /// The file that cannot be read, or has no key.
+    pub(crate) fn database(&self) -> Result<nacre::Options, String> {
+        let key = match (&self.key_file, &self.passphrase_file) {
+            (Some(path), _) => Some((path, key_of(&gateway::read(path)?))),
+            (None, Some(path)) => Some((path, passphrase_of(&gateway::read(path)?))),
+            (None, None) => None,
+        };
+        let named = |(path, key): (&PathBuf, Result<Key, &str>)| {
+            key.map_err(|what| format!("{}: {what}", path.display()))
+        };
+        Ok(nacre::Options {
             sync: self.durability,
             store: self.store,
             quota_mib: self.quota_mib,
+            key: key.map(named).transpose()?,
             ..nacre::Options::default()
-        }
+        })
     }
 }
 
@@ -247,6 +298,7 @@ mod tests {
             (&["--durability", "0"], "60000 milliseconds"),
             (&["--store", "paper"], "`log` or `sled`"),
             (&["--connections", "1"], "1 is not in"),
+            (&["--key-file", "a", "--passphrase-file", "b"], "cannot be used with"),
             (&["--upstream", "https://h/b"], "--upstream-user"),
             (&["--direction", "up"], "invalid value"),
             (&["--unknown"], "unexpected argument"),
@@ -256,6 +308,23 @@ mod tests {
         }
         let open = [&["--listen", "0.0.0.0:1", "--allow-plain"][..], &login].concat();
         assert!(read(&open).is_ok());
+    }
+
+    #[test]
+    fn files_with_keys_are_read_in_their_forms() {
+        assert_eq!(key_of(&[7; 32]), Ok(Key::Bytes([7; 32])));
+        let digits = "0a".repeat(32);
+        assert_eq!(key_of(digits.as_bytes()), Ok(Key::Bytes([10; 32])));
+        assert_eq!(key_of(format!("{digits}\n").as_bytes()), Ok(Key::Bytes([10; 32])));
+        for wrong in ["", "open sesame", &digits[1..], &format!("+{}", &digits[1..])] {
+            assert!(key_of(wrong.as_bytes()).unwrap_err().contains("64 hexadecimal"), "{wrong}");
+        }
+        let passphrase = Key::Passphrase("open sesame".into());
+        assert_eq!(passphrase_of(b"open sesame\nand a comment\n"), Ok(passphrase));
+        assert!(passphrase_of(b"\n").is_err());
+        assert!(passphrase_of(&[0xff]).is_err());
+        let refused = read(&["--key-file", "/none"]).unwrap().database().map(drop).unwrap_err();
+        assert!(refused.contains("/none"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::outcome::{
     NACRE_OK, borrow, bytes, done, free, give, invalid, nacre_buffer, place, run, text,
 };
 use crate::wake::Wake;
-use ::nacre::{Db, Error, Options, StoreKind, Sync, Threads};
+use ::nacre::{Db, Error, Key, Options, StoreKind, Sync, Threads};
 use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -21,6 +21,11 @@ pub const NACRE_SYNC_NEVER: c_int = 2;
 pub const NACRE_STORE_LOG: c_int = 0;
 /// The store is sled, if the library was built with it.
 pub const NACRE_STORE_SLED: c_int = 1;
+
+/// The key has 32 random bytes.
+pub const NACRE_KEY_BYTES: c_int = 0;
+/// The key is a passphrase in UTF-8, without a zero at the end.
+pub const NACRE_KEY_PASSPHRASE: c_int = 1;
 
 /// An open database.
 #[expect(non_camel_case_types, reason = "the name is C's")]
@@ -114,6 +119,67 @@ pub unsafe extern "C" fn nacre_open(
         let opened = Db::open_with(OsStr::from_bytes(path?.as_bytes()), options)?;
         give(db, nacre { db: opened, wake: Arc::default() });
         Ok(())
+    })
+}
+
+unsafe fn key_of(kind: c_int, key: *const u8, key_size: usize) -> Result<Key, Error> {
+    // SAFETY: see the crate's documentation.
+    let given = unsafe { bytes(key, key_size)? };
+    match kind {
+        NACRE_KEY_BYTES => {
+            let key = given.try_into().map_err(|_| invalid("a key has 32 bytes"))?;
+            Ok(Key::Bytes(key))
+        }
+        NACRE_KEY_PASSPHRASE => {
+            let text = std::str::from_utf8(given).map_err(|_| invalid("a passphrase is UTF-8"))?;
+            Ok(Key::Passphrase(text.to_owned()))
+        }
+        _ => Err(invalid("the kind of the key is none of NACRE_KEY_*")),
+    }
+}
+
+/// Opens the encrypted database in the folder `path` with its key, which is NACRE_KEY_BYTES or NACRE_KEY_PASSPHRASE. A new folder
+/// is encrypted with it. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_open_with_key(
+    path: *const c_char,
+    options: *const nacre_options,
+    key_kind: c_int,
+    key: *const u8,
+    key_size: usize,
+    db: *mut *mut nacre,
+) -> c_int {
+    done(|| {
+        // SAFETY: see the crate's documentation.
+        let (path, db, options, key) = unsafe {
+            (
+                text(path, "path"),
+                place(db, "db")?,
+                options.as_ref(),
+                key_of(key_kind, key, key_size),
+            )
+        };
+        *db = std::ptr::null_mut();
+        let options = options.map_or(Ok(Options::default()), options_of)?;
+        let options = Options { key: Some(key?), ..options };
+        let opened = Db::open_with(OsStr::from_bytes(path?.as_bytes()), options)?;
+        give(db, nacre { db: opened, wake: Arc::default() });
+        Ok(())
+    })
+}
+
+/// Replaces the key of an encrypted database. From then on only the new key opens it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_rekey(
+    db: *const nacre,
+    key_kind: c_int,
+    key: *const u8,
+    key_size: usize,
+) -> c_int {
+    done(|| {
+        // SAFETY: see the crate's documentation.
+        let (db, key) = unsafe { (borrow(db, "db")?, key_of(key_kind, key, key_size)?) };
+        db.db.rekey(&key)
     })
 }
 

@@ -55,6 +55,12 @@ pub const NACRE_GONE: c_int = 22;
 pub const NACRE_SESSION_ENDED: c_int = 23;
 /// Nothing is available now, or there are no more results.
 pub const NACRE_NOTHING: c_int = 24;
+/// The folder is encrypted with another key.
+pub const NACRE_WRONG_KEY: c_int = 25;
+/// The folder is encrypted, and no key was given: use nacre_open_with_key().
+pub const NACRE_ENCRYPTED: c_int = 26;
+/// A key was given for a database that is not encrypted.
+pub const NACRE_NOT_ENCRYPTED: c_int = 27;
 /// A bug in this library.
 pub const NACRE_INTERNAL: c_int = 99;
 
@@ -79,6 +85,9 @@ fn status_of(error: &Error) -> c_int {
         Error::InUse { .. } => NACRE_IN_USE,
         Error::Newer { .. } => NACRE_NEWER,
         Error::Damaged { .. } => NACRE_DAMAGED,
+        Error::WrongKey => NACRE_WRONG_KEY,
+        Error::Encrypted => NACRE_ENCRYPTED,
+        Error::NotEncrypted => NACRE_NOT_ENCRYPTED,
         Error::Full => NACRE_FULL,
         Error::QuotaExceeded => NACRE_QUOTA_EXCEEDED,
         Error::Broken { .. } => NACRE_BROKEN,

@@ -8,7 +8,7 @@
 //! The addon knows no opcodes: it only passes bytes. Node-API is its only interface to Node, so that one binary serves every
 //! later version.
 
-use nacre::{Db, Options, StoreKind, Sync as Durability, SyncHandle, SyncOptions};
+use nacre::{Db, Key, Options, StoreKind, Sync as Durability, SyncHandle, SyncOptions};
 use napi::bindgen_prelude::{AsyncTask, Buffer};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Error, Result, Status, Task};
@@ -25,6 +25,9 @@ fn failed(error: &nacre::Error) -> Error {
         nacre::Error::InUse { .. } => "IN_USE",
         nacre::Error::InvalidArgument(_) => "INVALID_ARGUMENT",
         nacre::Error::Closed => "CLOSED",
+        nacre::Error::WrongKey => "WRONG_KEY",
+        nacre::Error::Encrypted => "ENCRYPTED",
+        nacre::Error::NotEncrypted => "NOT_ENCRYPTED",
         _ => "FAILED",
     };
     Error::new(Status::GenericFailure, format!("{code}: {error}"))
@@ -46,6 +49,25 @@ pub struct OpenOptions {
     pub store: Option<String>,
     /// False to open only an existing database.
     pub create: Option<bool>,
+    /// The 32 bytes of the key of an encrypted folder.
+    pub key: Option<Buffer>,
+    /// The passphrase of an encrypted folder.
+    pub passphrase: Option<String>,
+}
+
+/// Returns the key, if one is given.
+fn key_of(key: Option<Buffer>, passphrase: Option<String>) -> Result<Option<Key>> {
+    let refuse = |what: &str| failed(&nacre::Error::InvalidArgument(what.into()));
+    match (key, passphrase) {
+        (None, None) => Ok(None),
+        (Some(key), None) => {
+            let key: &[u8] = key.as_ref();
+            let bytes = key.try_into().map_err(|_| refuse("a key has 32 bytes"))?;
+            Ok(Some(Key::Bytes(bytes)))
+        }
+        (None, Some(passphrase)) => Ok(Some(Key::Passphrase(passphrase))),
+        (Some(_), Some(_)) => Err(refuse("a folder has a key or a passphrase, not both")),
+    }
 }
 
 impl OpenOptions {
@@ -74,6 +96,7 @@ impl OpenOptions {
             options.vbuckets = u16::try_from(vbuckets).unwrap_or(u16::MAX);
         }
         options.create = self.create.unwrap_or(true);
+        options.key = key_of(self.key, self.passphrase)?;
         Ok(options)
     }
 }
@@ -133,6 +156,14 @@ impl Database {
         let options = SyncOptions::from_json(&options).map_err(|error| failed(&error))?;
         let handle = self.open()?.sync(options).map_err(|error| failed(&error))?;
         Ok(Sync { handle: Mutex::new(Some(Arc::new(handle))) })
+    }
+
+    /// Replaces the key of an encrypted folder by 32 bytes, or by a passphrase if `key` is null.
+    #[napi]
+    pub fn rekey(&self, key: Option<Buffer>, passphrase: Option<String>) -> Result<()> {
+        let missing = || failed(&nacre::Error::InvalidArgument("the new key is missing".into()));
+        let key = key_of(key, passphrase)?.ok_or_else(missing)?;
+        self.open()?.rekey(&key).map_err(|error| failed(&error))
     }
 
     /// Stores all unsaved writes and closes the database.

@@ -9,7 +9,7 @@ use crate::runner::Runner;
 use crate::{Changes, Collection, Error, Session, Since};
 use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
 use nacre_cluster::{BucketChange, Change, Cluster};
-use nacre_store::Store;
+use nacre_store::{Key, Store};
 use nacre_types::{CollectionId, Now, Vbid};
 use parking_lot::Mutex;
 use std::path::Path;
@@ -73,14 +73,17 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InUse`] when the folder is already open, [`Error::Newer`] and [`Error::Damaged`] for the content of the folder,
-    /// [`Error::Full`], [`Error::Io`], and [`Error::InvalidArgument`] for options out of range.
-    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
+    /// [`Error::WrongKey`], [`Error::Encrypted`] and [`Error::NotEncrypted`] for its key, [`Error::Full`], [`Error::Io`], and
+    /// [`Error::InvalidArgument`] for options out of range.
+    pub fn open_with(path: impl AsRef<Path>, mut options: Options) -> Result<Db, Error> {
         options.check()?;
         let path = path.as_ref();
         let opened = match path.as_os_str() == IN_MEMORY {
             true => folder::in_memory(&options),
             false => folder::open(path, &options)?,
         };
+        // Whoever finds the key in memory later finds the master key, not what the user has typed.
+        options.key = None;
         Db::start(opened, options)
     }
 
@@ -91,6 +94,10 @@ impl Db {
     /// As for [`Db::open_with`].
     pub fn open_over(store: Arc<dyn Store>, is_clean: bool, options: Options) -> Result<Db, Error> {
         options.check()?;
+        if options.key.is_some() {
+            let what = "a key is for a folder: open the store with its own";
+            return Err(Error::InvalidArgument(what.into()));
+        }
         Db::start(folder::over(store, is_clean, &options), options)
     }
 
@@ -273,6 +280,24 @@ impl Db {
     pub fn poll(&self) -> Result<Option<Duration>, Error> {
         self.0.check()?;
         Ok(self.0.runner.run(false))
+    }
+
+    /// Replaces the key of an encrypted folder; from then on only `key` opens it. The documents are not written again: somebody with
+    /// the previous key and a copy of the folder from before can read later copies, too. Copy the documents to a new folder instead
+    /// if a key has become known.
+    ///
+    /// # Errors
+    /// [`Error::NotEncrypted`] for a folder without a key and for a database in memory; [`Error::Full`] and errors of the disk,
+    /// after which either the previous key or `key` opens the folder: repeat the call.
+    pub fn rekey(&self, key: &Key) -> Result<(), Error> {
+        self.0.check()?;
+        if *key == Key::Passphrase(String::new()) {
+            return Err(Error::InvalidArgument("the passphrase is empty".into()));
+        }
+        match &*self.0.folder.lock() {
+            Some(folder) => folder.rekey(key),
+            None => Err(Error::NotEncrypted),
+        }
     }
 
     /// Frees as much disk space as possible, and returns when that is done.

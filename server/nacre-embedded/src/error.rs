@@ -62,6 +62,15 @@ pub enum Error {
         /// The newest format that this library can read.
         known: u32,
     },
+    /// The folder is encrypted with another key. The folder is unchanged.
+    #[error("the key does not open this database")]
+    WrongKey,
+    /// The folder is encrypted, and no key was given. The folder is unchanged.
+    #[error("the database is encrypted: open it with its key")]
+    Encrypted,
+    /// A key was given for a folder that is not encrypted. The folder is unchanged.
+    #[error("the database is not encrypted: open it without a key")]
+    NotEncrypted,
     /// Files are damaged or missing: restore a backup.
     #[error("the database is damaged: {what}")]
     Damaged {
@@ -106,6 +115,14 @@ pub enum Error {
     /// Sync has ended; the text contains the reason.
     #[error("sync has stopped: {0}")]
     SyncStopped(String),
+    /// A query was refused or has failed.
+    #[error("{message} (code {code})")]
+    Query {
+        /// The code, as in the list of the server's query service.
+        code: u32,
+        /// The reason.
+        message: String,
+    },
     /// A session ended because its bytes were not valid frames, or because its client closed it.
     #[error("the session has ended: {0}")]
     SessionEnded(String),
@@ -149,6 +166,9 @@ impl From<nacre_store::Error> for Error {
                 Error::Newer { format: found, known: expected }
             }
             Stored::InUse { .. } => Error::InUse { pid: 0 },
+            Stored::WrongKey { .. } => Error::WrongKey,
+            Stored::Encrypted { .. } => Error::Encrypted,
+            Stored::NotEncrypted { .. } => Error::NotEncrypted,
             Stored::Io { .. } => Error::Io { what: error.to_string() },
             damage => Error::Damaged { what: damage.to_string() },
         }

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! folder/lock        flock'ed while a process has it open; contains the process ID
-//! folder/settings/   a space of rows: format, bucket, store, seed, place, clean
+//! folder/settings/   a space of rows: format, key, bucket, store, seed, place, clean
 //! folder/documents/  the store
 //! ```
+//!
+//! In an encrypted folder `key` has the master key, which the key of the caller opens, and `bucket` is encrypted with it, as it
+//! names scopes and collections. The row `key` is stored before anything is encrypted, and replaced as a whole.
 //!
 //! `place` is the device and inode of the folder. A folder that was copied, restored or moved to another disk has another `place`
 //! and therefore starts another branch of history: a token for a change after the copy is never mistaken for a change written to
@@ -12,7 +15,9 @@
 
 use crate::{Error, Options, StoreKind};
 use nacre_cluster::{Bucket, BucketKind, BucketSettings, Chain, EvictionPolicy, Manifest};
-use nacre_store::{LogOptions, LogSpaces, LogStore, OnDamage, Space, Spaces, Store, Write};
+use nacre_store::{
+    Key, LogOptions, LogSpaces, LogStore, MasterKey, OnDamage, Space, Spaces, Store, Write,
+};
 use nacre_types::NodeId;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -21,8 +26,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The format of the folder. It is increased when an older library cannot read the folder.
-const FORMAT: u32 = 1;
+/// The newest format of a folder that this library reads. It is increased when an older library cannot read the folder.
+const FORMAT: u32 = 2;
+/// The format of a folder without a key, which the first version reads, too.
+const PLAIN_FORMAT: u32 = 1;
+/// The name for which the row `bucket` is encrypted.
+const BUCKET_VALUE: &str = "bucket";
 /// The node that has all copies of all vBuckets.
 pub(crate) const NODE: NodeId = NodeId(1);
 /// The name of the one bucket.
@@ -30,6 +39,7 @@ pub(crate) const BUCKET: &str = "default";
 
 mod row {
     pub const FORMAT: &[u8] = b"format";
+    pub const KEY: &[u8] = b"key";
     pub const BUCKET: &[u8] = b"bucket";
     pub const STORE: &[u8] = b"store";
     pub const SEED: &[u8] = b"seed";
@@ -50,6 +60,8 @@ pub(crate) struct Opened {
 /// A folder that this process has locked.
 pub(crate) struct Folder {
     settings: Arc<dyn Space>,
+    /// `None` for a folder that is not encrypted.
+    master: Option<MasterKey>,
     place: String,
     /// Unlocked when it is dropped.
     lock: File,
@@ -58,7 +70,24 @@ pub(crate) struct Folder {
 impl Folder {
     /// Stores scopes and collections.
     pub fn put(&self, config: &Bucket) -> Result<(), Error> {
-        Ok(self.settings.apply(&[(row::BUCKET.to_vec(), Some(bytes_of(config)?))], true)?)
+        Ok(self.settings.apply(&[(row::BUCKET.to_vec(), Some(self.seal(config)?))], true)?)
+    }
+
+    /// Returns the row of the bucket, encrypted if the folder is.
+    fn seal(&self, config: &Bucket) -> Result<Vec<u8>, Error> {
+        let bytes = bytes_of(config)?;
+        Ok(match &self.master {
+            None => bytes,
+            Some(master) => master.seal_value(BUCKET_VALUE, &bytes)?,
+        })
+    }
+
+    /// Replaces the key. After a power cut the previous one or `key` opens the folder.
+    pub fn rekey(&self, key: &Key) -> Result<(), Error> {
+        let master = self.master.as_ref().ok_or(Error::NotEncrypted)?;
+        self.settings.apply(&[(row::KEY.to_vec(), Some(master.lock(key)?))], true)?;
+        // The file still has the row that the previous key opens.
+        Ok(self.settings.rewrite()?)
     }
 
     /// Records that everything is stored.
@@ -137,9 +166,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let spaces = LogSpaces::open(&path.join("settings"), OnDamage::Refuse)?;
     let settings = spaces.open("database")?;
     let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
-    let folder = Folder { settings, place, lock };
+    let folder = Folder { settings, master: None, place, lock };
     match rows.get(row::BUCKET) {
-        None => create(path, folder, options),
+        None => create(path, folder, &rows, options),
         Some(config) => reopen(path, folder, &rows, config, options),
     }
 }
@@ -172,18 +201,46 @@ where
     Ok(file)
 }
 
-fn create(path: &Path, folder: Folder, options: &Options) -> Result<Opened, Error> {
+/// Returns the master key of the folder, if it has one.
+fn unlock(
+    path: &Path,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    options: &Options,
+) -> Result<Option<MasterKey>, Error> {
+    match (rows.get(row::KEY), &options.key) {
+        (Some(slot), Some(key)) => Ok(Some(MasterKey::unlock(slot, key, path)?)),
+        (Some(_), None) => Err(Error::Encrypted),
+        (None, Some(_)) if rows.contains_key(row::BUCKET) => Err(Error::NotEncrypted),
+        (None, _) => Ok(None),
+    }
+}
+
+fn create(
+    path: &Path,
+    mut folder: Folder,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    options: &Options,
+) -> Result<Opened, Error> {
+    // A process that ended here may have left a master key, and a store that is encrypted with it.
+    folder.master = unlock(path, rows, options)?;
+    if let (Some(key), None) = (&options.key, &folder.master) {
+        let master = MasterKey::random()?;
+        folder.settings.apply(&[(row::KEY.to_vec(), Some(master.lock(key)?))], true)?;
+        folder.master = Some(master);
+    }
     let config = new_config(options, BucketKind::Persistent);
     let seed = options.clock.random();
     // The store first: a folder without settings is created again, over any remains of the store.
-    let store = open_store(path, options.store, true, seed, options)?;
+    let master = folder.master.clone();
+    let format = if master.is_some() { FORMAT } else { PLAIN_FORMAT };
+    let store = open_store(path, options.store, true, seed, options, master)?;
     let text = |text: &str| Some(text.as_bytes().to_vec());
     let rows: [Write; 5] = [
-        (row::FORMAT.to_vec(), text(&FORMAT.to_string())),
+        (row::FORMAT.to_vec(), text(&format.to_string())),
         (row::STORE.to_vec(), text(options.store.name())),
         (row::SEED.to_vec(), text(&seed.to_string())),
         (row::PLACE.to_vec(), text(&folder.place)),
-        (row::BUCKET.to_vec(), Some(bytes_of(&config)?)),
+        (row::BUCKET.to_vec(), Some(folder.seal(&config)?)),
     ];
     folder.settings.apply(&rows, true)?;
     Ok(Opened { config, store: Some(store), is_clean: true, folder: Some(folder) })
@@ -191,7 +248,7 @@ fn create(path: &Path, folder: Folder, options: &Options) -> Result<Opened, Erro
 
 fn reopen(
     path: &Path,
-    folder: Folder,
+    mut folder: Folder,
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
     config: &[u8],
     options: &Options,
@@ -214,10 +271,18 @@ fn reopen(
         None => return Err(damaged("the name of its store is not UTF-8")),
     };
     let seed = number(row::SEED).ok_or_else(|| damaged("its seed is missing"))?;
+    folder.master = unlock(path, rows, options)?;
+    let config = match &folder.master {
+        None => config.to_vec(),
+        Some(master) => {
+            let opened = master.open_value(BUCKET_VALUE, config);
+            opened.ok_or_else(|| damaged("its settings do not decrypt"))?
+        }
+    };
     let mut config: Bucket =
-        serde_json::from_slice(config).map_err(|error| damaged(&error.to_string()))?;
+        serde_json::from_slice(&config).map_err(|error| damaged(&error.to_string()))?;
     config.settings.ram_quota_mb = options.quota_mib;
-    let store = open_store(path, kind, false, seed, options)?;
+    let store = open_store(path, kind, false, seed, options, folder.master.clone())?;
     let is_clean = rows.contains_key(row::CLEAN) && text(row::PLACE) == Some(folder.place.as_str());
     if rows.contains_key(row::CLEAN) {
         // Only after everything that can be refused was opened.
@@ -232,12 +297,13 @@ fn open_store(
     create: bool,
     seed: u64,
     options: &Options,
+    master: Option<MasterKey>,
 ) -> Result<Arc<dyn Store>, Error> {
     let path = path.join("documents");
     Ok(match kind {
         StoreKind::Log => {
             let layout = LogOptions { segment_bytes: options.segment_bytes, seed };
-            Arc::new(LogStore::open(&path, create, layout)?)
+            Arc::new(LogStore::open_with_key(&path, create, layout, master)?)
         }
         #[cfg(feature = "sled")]
         StoreKind::Sled => Arc::new(nacre_store::SledStore::open(&path, create, SLED_CACHE_BYTES)?),

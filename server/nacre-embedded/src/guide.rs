@@ -1,5 +1,6 @@
 //! The guide. Its Rust examples run as tests.
 
+#[cfg(feature = "query")]
 #[doc = include_str!("../../../docs/guides/embed.md")]
 struct _Guide;
 

@@ -17,6 +17,7 @@
 //! Session::receive(frames)   ─┘        │ history
 //!                                      ├──► flusher ─► folder/documents    one thread, or the caller that asks for durability
 //!                                      └──► Changes                        the caller that reads them
+//! Db::query ─► planner, evaluator ─► Collection                             the calling thread
 //! ```
 //!
 //! Invariants:
@@ -41,6 +42,8 @@ mod guide;
 mod host;
 mod manage;
 mod options;
+#[cfg(feature = "query")]
+mod query;
 mod runner;
 mod scan;
 mod session;
@@ -54,6 +57,8 @@ pub use collection::{Collection, Found, Stored, Write};
 pub use db::{Db, Status};
 pub use error::Error;
 pub use options::{Clock, Options, StoreKind, Sync, SystemClock, Threads};
+#[cfg(feature = "query")]
+pub use query::{QueryOptions, QueryResult};
 pub use scan::{Range, Scan};
 pub use session::Session;
 pub use subdocument::{Looked, Lookup, MutateIn, Mutated, Mutation};
@@ -64,6 +69,7 @@ pub use sync::{
     SyncOptions, SyncSession, SyncState, SyncStatus, Verdict, Version,
 };
 
+pub use nacre_store::Key;
 pub use nacre_types::{Cas, Now};
 /// The reason why an operation on a part of a document failed.
 pub use nacre_value::Error as PathError;

@@ -1,5 +1,6 @@
 //! The options of a database.
 
+use nacre_store::Key;
 use nacre_types::Now;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -85,6 +86,9 @@ pub struct Options {
     pub store: StoreKind,
     /// Bytes of a segment of the log, at least 64 KiB. Default: 1 MiB.
     pub segment_bytes: u32,
+    /// The key of an encrypted folder. A new folder is encrypted if there is a key; a folder never changes from plain to encrypted
+    /// or back, but [`Db::rekey`](crate::Db::rekey) changes its key. Needs the store `log`. Default: none.
+    pub key: Option<Key>,
     /// True to create a database in a missing or empty folder. Default: true.
     pub create: bool,
     /// The threads that do the background work.
@@ -101,6 +105,7 @@ impl Default for Options {
             vbuckets: 16,
             store: StoreKind::Log,
             segment_bytes: 1 << 20,
+            key: None,
             create: true,
             threads: Threads::One,
             clock: Arc::new(SystemClock),
@@ -116,6 +121,7 @@ impl fmt::Debug for Options {
             .field("vbuckets", &self.vbuckets)
             .field("store", &self.store)
             .field("segment_bytes", &self.segment_bytes)
+            .field("key", &self.key)
             .field("create", &self.create)
             .field("threads", &self.threads)
             .finish_non_exhaustive()
@@ -141,6 +147,14 @@ impl Options {
         }
         if self.store == StoreKind::Sled && cfg!(not(feature = "sled")) {
             return refuse("this library was built without the store sled");
+        }
+        if self.store == StoreKind::Sled && self.key.is_some() {
+            return refuse(
+                "the store sled is not encrypted: leave out the key, or use the store log",
+            );
+        }
+        if self.key == Some(Key::Passphrase(String::new())) {
+            return refuse("the passphrase is empty");
         }
         Ok(())
     }

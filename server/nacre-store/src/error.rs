@@ -51,6 +51,24 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// The data is encrypted with another key: the application opens it with its key.
+    #[error("the key does not open {path}")]
+    WrongKey {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The data is encrypted, and no key was given: the application opens it with its key.
+    #[error("{path} is encrypted: it opens with its key")]
+    Encrypted {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A key was given, but the data is not encrypted: the application opens it without a key.
+    #[error("{path} is not encrypted: it opens without a key")]
+    NotEncrypted {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The stored documents of a vBucket contradict its record.
     #[error("{vbid} is damaged: {what}")]
     Inconsistent {

@@ -10,6 +10,8 @@
 //!
 //! Unreadable data is reported by name, and a history is never silently shortened: records carry checksums, a vBucket's
 //! record counts its documents, and a note next to the database counts the acknowledged commits.
+//!
+//! With a [`MasterKey`] a [`LogStore`] encrypts whatever it has of documents: keys, values, metadata, and hashes of keys.
 #![expect(clippy::disallowed_methods, reason = "this crate owns the files of a node")]
 
 mod codec;
@@ -18,11 +20,13 @@ mod error;
 mod fault;
 #[cfg(feature = "fjall")]
 mod fjall_store;
+mod key;
 mod log;
 mod log_space;
 mod memory;
 mod note;
 mod rows;
+mod seal;
 mod sim_disk;
 mod sled_store;
 mod space;
@@ -34,6 +38,7 @@ pub use error::Error;
 pub use fault::{Fault, FaultStore};
 #[cfg(feature = "fjall")]
 pub use fjall_store::FjallStore;
+pub use key::{Key, MasterKey};
 pub use log::{LogOptions, LogStore};
 pub use log_space::{LogSpaces, OnDamage};
 pub use memory::MemoryStore;

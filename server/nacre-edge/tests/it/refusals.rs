@@ -38,6 +38,35 @@ fn strangers_learn_that_the_gateway_is_well_and_nothing_else() {
 }
 
 #[test]
+fn a_folder_opens_with_its_key_file_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway");
+    let file = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (key, other) = (file("key", &[7; 32]), file("other", "08".repeat(32).as_bytes()));
+    let document = format!("{DOCUMENTS}/a");
+    let gateway = Gateway::start(&path, &["--key-file", &key, "--durability", "always"]);
+    assert_eq!(gateway.ask("PUT", &document, "{\"n\":1}").status, 200);
+    gateway.kill();
+    let passphrase = file("passphrase", b"open sesame\n");
+    for (arguments, what) in [
+        (&["--key-file", &other[..]][..], "the key does not open"),
+        (&["--passphrase-file", &passphrase], "the key does not open"),
+        (&[], "encrypted: open it with its key"),
+        (&["--key-file", &passphrase], "64 hexadecimal digits"),
+    ] {
+        let output = failed_start(&path, arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(what), "{arguments:?}: {said}");
+    }
+    let gateway = Gateway::start(&path, &["--key-file", &key]);
+    assert_eq!(gateway.ask("GET", &document, "").json()["n"], 1);
+}
+
+#[test]
 fn requests_from_pages_of_other_sites_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Gateway::start_with(folder.path(), &[]);

@@ -250,6 +250,33 @@ static void sync_without_a_network(nacre *db) {
   nacre_sync_free(sync);
 }
 
+static void encryption(const char *path) {
+  const uint8_t key[32] = {7}, other[32] = {8};
+  const uint8_t *word = bytes("open sesame");
+  nacre *db;
+  nacre_collection *docs;
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_BYTES, key, 31, &db) == NACRE_INVALID_ARGUMENT && db == NULL);
+  CHECK(nacre_open_with_key(path, NULL, 9, key, 32, &db) == NACRE_INVALID_ARGUMENT);
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_PASSPHRASE, bytes("\xff"), 1, &db) == NACRE_INVALID_ARGUMENT);
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_BYTES, key, 32, &db) == NACRE_OK);
+  CHECK(nacre_collection_open(db, NULL, &docs) == NACRE_OK);
+  CHECK(put(docs, "a", "1") == NACRE_OK);
+  nacre_collection_free(docs);
+  CHECK(nacre_close(db) == NACRE_OK);
+  CHECK(nacre_open(path, NULL, &db) == NACRE_ENCRYPTED && db == NULL);
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_BYTES, other, 32, &db) == NACRE_WRONG_KEY && db == NULL);
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_BYTES, key, 32, &db) == NACRE_OK);
+  CHECK(nacre_rekey(db, NACRE_KEY_PASSPHRASE, word, 11) == NACRE_OK);
+  CHECK(nacre_rekey(db, NACRE_KEY_BYTES, key, 31) == NACRE_INVALID_ARGUMENT);
+  CHECK(nacre_close(db) == NACRE_OK);
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_BYTES, key, 32, &db) == NACRE_WRONG_KEY);
+  CHECK(nacre_open_with_key(path, NULL, NACRE_KEY_PASSPHRASE, word, 11, &db) == NACRE_OK);
+  CHECK(nacre_collection_open(db, NULL, &docs) == NACRE_OK);
+  CHECK(has(docs, "a", "1"));
+  nacre_collection_free(docs);
+  CHECK(nacre_close(db) == NACRE_OK);
+}
+
 int main(int count, char **arguments) {
   CHECK(count == 2 && strlen(nacre_version()) > 0);
   nacre *db, *other;
@@ -288,7 +315,11 @@ int main(int count, char **arguments) {
   CHECK(nacre_collection_open(db, "shop.orders", &docs) == NACRE_OK);
   CHECK(has(docs, "a", "2"));
   nacre_collection_free(docs);
+  CHECK(nacre_rekey(db, NACRE_KEY_PASSPHRASE, bytes("p"), 1) == NACRE_NOT_ENCRYPTED);
   CHECK(nacre_close(db) == NACRE_OK);
+  char path[4096];
+  snprintf(path, sizeof path, "%s-encrypted", arguments[1]);
+  encryption(path);
   printf("all well\n");
   return 0;
 }

@@ -1,5 +1,5 @@
-//! Power cuts at every moment, over both stores and at each durability setting: every durable write must exist, and the content
-//! of each vBucket must be a prefix of its history.
+//! Power cuts at every moment, over both stores, the log with and without encryption, and at each durability setting: every
+//! durable write must exist, and the content of each vBucket must be a prefix of its history.
 //!
 //! | setting | durable writes |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 
 use crate::{Chance, Hand, by_hand, open};
 use nacre::{Clock, Collection, Db, Options, Range, StoreKind, Sync, Write};
-use nacre_store::{LogOptions, LogStore, Loss, SimDisk};
+use nacre_store::{LogOptions, LogStore, Loss, MasterKey, SimDisk};
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -157,13 +157,15 @@ impl Workload {
 }
 
 /// Makes up to `wanted` cuts over the log with one seed; returns the number.
-fn cut_log(seed: u64, sync: Sync, wanted: usize) -> usize {
+fn cut_log(seed: u64, sync: Sync, is_encrypted: bool, wanted: usize) -> usize {
+    let master = is_encrypted.then(|| MasterKey::random().unwrap());
     let layout = LogOptions { segment_bytes: Options::SEGMENT_BYTES_MIN, seed };
     let disk = SimDisk::new();
     let mut work = Workload::new(seed, sync);
     let options = work.options();
     let open_on = |disk: &Arc<SimDisk>, create, clean| {
-        let store = LogStore::open_on(Arc::clone(disk) as Arc<_>, create, layout);
+        let (disk, master) = (Arc::clone(disk), master.clone());
+        let store = LogStore::open_on_with_key(disk as Arc<_>, create, layout, master);
         Db::open_over(Arc::new(store.unwrap()), clean, options.clone()).unwrap()
     };
     let mut db = open_on(&disk, true, true);
@@ -224,9 +226,12 @@ fn durable_writes_survive_a_power_failure_at_any_time() {
     let (wanted, _) = wanted();
     for (name, sync) in SETTINGS {
         let (mut points, mut seed) = (0, 0);
-        while points < wanted {
-            points += cut_log(seed, sync, wanted - points);
-            seed += 1;
+        // Half of the cuts over plain files, the other half over encrypted ones.
+        for (is_encrypted, wanted) in [(false, wanted / 2), (true, wanted)] {
+            while points < wanted {
+                points += cut_log(seed, sync, is_encrypted, wanted - points);
+                seed += 1;
+            }
         }
         println!("power cuts over the log, {name}: {points}, {seed} workloads: 0 lost, 0 refused");
         assert!(points >= wanted);

@@ -1,6 +1,6 @@
 //! Disks that are full or flip a bit, and folders that are copies.
 
-use crate::{Chance, by_hand, durable, open};
+use crate::{Chance, by_hand, durable_and_encrypted, open};
 use nacre::{Db, Error, Options, Since, Sync, Write};
 use nacre_store::{Fault, FaultStore, MemoryStore};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn a_flipped_bit_is_named_or_changes_nothing() {
     let (mut named, mut harmless) = (0, 0);
-    for (number, options) in durable().into_iter().enumerate() {
+    for (number, options) in durable_and_encrypted().into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let db = open(folder.path(), &options);
         for number in 0..40 {
@@ -131,10 +131,10 @@ fn a_newer_format_is_refused_and_left_alone() {
         let row = (b"format".to_vec(), Some(format.as_bytes().to_vec()));
         spaces.open("database").unwrap().apply(&[row], true).unwrap();
     };
-    format("2");
+    format("3");
     let before = std::fs::read(folder.path().join("settings/0.space")).unwrap();
     let refused = Db::open_with(folder.path(), by_hand()).map(drop);
-    assert_eq!(refused, Err(Error::Newer { format: 2, known: 1 }));
+    assert_eq!(refused, Err(Error::Newer { format: 3, known: 2 }));
     assert_eq!(std::fs::read(folder.path().join("settings/0.space")).unwrap(), before);
     format("1");
     drop(open(folder.path(), &by_hand()));
@@ -142,7 +142,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 
 #[test]
 fn a_copy_is_another_branch_of_history() {
-    for options in durable() {
+    for options in durable_and_encrypted() {
         let folder = tempfile::tempdir().unwrap();
         let (original, restored) = (folder.path().join("original"), folder.path().join("restored"));
         let db = open(&original, &options);
@@ -186,7 +186,7 @@ fn a_missing_folder_is_created_only_on_request() {
 
 #[test]
 fn space_is_given_back_by_one_call() {
-    for options in durable() {
+    for options in durable_and_encrypted() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { sync: Sync::Never, segment_bytes: 64 << 10, ..options };
         let db = open(folder.path(), &options);

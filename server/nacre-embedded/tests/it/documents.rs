@@ -1,6 +1,6 @@
 //! The document API, in memory and over both stores, across reopenings.
 
-use crate::{by_hand, durable, open};
+use crate::{by_hand, durable_and_encrypted, open};
 use nacre::{
     Cas, Collection, Db, Error, Lookup, MutateIn, Mutation, Options, PathError, Range, Write,
 };
@@ -178,7 +178,7 @@ fn ranges_are_in_the_order_of_keys() {
 
 #[test]
 fn written_documents_exist_when_the_folder_is_opened_again() {
-    for options in durable() {
+    for options in durable_and_encrypted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");
         let cas = {
@@ -208,7 +208,7 @@ fn written_documents_exist_when_the_folder_is_opened_again() {
 
 #[test]
 fn more_documents_than_the_quota_are_evicted_and_read_from_the_folder() {
-    for options in durable() {
+    for options in durable_and_encrypted() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { quota_mib: 4, sync: nacre::Sync::Never, ..options };
         let db = open(folder.path(), &options);
@@ -231,7 +231,7 @@ fn more_documents_than_the_quota_are_evicted_and_read_from_the_folder() {
 
 #[test]
 fn a_write_makes_room_though_eviction_has_just_found_nothing_to_evict() {
-    for options in durable() {
+    for options in durable_and_encrypted() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { quota_mib: 4, sync: nacre::Sync::Never, ..options };
         let db = open(folder.path(), &options);

@@ -10,14 +10,17 @@ mod clock;
 mod crash;
 mod disk;
 mod documents;
+mod encryption;
 mod formats;
 mod keyspaces;
 mod process;
+#[cfg(feature = "query")]
+mod query;
 mod session;
 #[cfg(feature = "sync")]
 mod sync;
 
-use nacre::{Clock, Db, Now, Options, StoreKind, Sync, Threads};
+use nacre::{Clock, Db, Key, Now, Options, StoreKind, Sync, Threads};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,6 +37,13 @@ fn durable() -> [Options; 2] {
         sync: Sync::Always,
         ..by_hand()
     })
+}
+
+/// Returns the options of [`durable`], and those of an encrypted folder.
+fn durable_and_encrypted() -> [Options; 3] {
+    let [log, sled] = durable();
+    let encrypted = Options { key: Some(Key::Bytes([7; 32])), ..log.clone() };
+    [log, sled, encrypted]
 }
 
 fn open(path: &Path, options: &Options) -> Db {

@@ -7,6 +7,8 @@
 //! document   crc u32 | value bytes u32 | vb u16 | key bytes u16 | replaced seqno u64 | metadata | key | value
 //! ```
 //!
+//! In an encrypted store each document is a chunk (see `seal`), and so is the rest of each commit, before its documents.
+//!
 //! The highest bit of a replaced or erased seqno is set if that version is kept as history.
 //!
 //! A batch's own checksum starts with the store's salt, so that no stored value can imitate a batch. A document's
@@ -14,19 +16,21 @@
 //! seqno of the version that it replaced (0 for none), so that replay does not need to read other documents.
 
 use super::locations::{Location, Old, Version};
+use super::sealed::{Sealer, decode_commit};
 use crate::codec::{
     META_BYTES, decode_meta, decode_record, encode_meta, encode_record, u16_at, u32_at, u64_at,
 };
+use crate::seal::{CHUNK_BYTES, FileCipher};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
 pub(super) const BATCH_HEADER_BYTES: usize = 32;
-const COMMIT_HEADER_BYTES: usize = 28;
-const DOCUMENT_HEADER_BYTES: usize = 20 + META_BYTES;
+pub(super) const COMMIT_HEADER_BYTES: usize = 28;
+pub(super) const DOCUMENT_HEADER_BYTES: usize = 20 + META_BYTES;
 const BATCH_MAGIC: [u8; 4] = *b"nbat";
 /// The row of a record for its checksum. The enclosing commit names the vBucket.
-const RECORD_ROW: &[u8] = b"record";
+pub(super) const RECORD_ROW: &[u8] = b"record";
 
 /// Returns the hash of a key for the table of locations. The hash is stored, so the function must never change.
 pub(super) fn key_hash(salt: u64, key: &[u8]) -> u32 {
@@ -112,14 +116,45 @@ impl<'a> Staged<'a> {
     }
 
     /// Returns the size of the commit in a batch, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn bytes(&self, is_encrypted: bool) -> usize {
         let documents: usize =
             self.documents.iter().map(|(document, ..)| document_bytes(document)).sum();
-        COMMIT_HEADER_BYTES + self.encoded_record.len() + documents + 8 * self.erased.len()
+        let chunks = if is_encrypted { 1 + self.documents.len() } else { 0 };
+        COMMIT_HEADER_BYTES
+            + self.encoded_record.len()
+            + documents
+            + 8 * self.erased.len()
+            + CHUNK_BYTES * chunks
     }
 
-    /// Appends the commit. Returns the positions of its documents relative to the start of `bytes`.
-    pub fn encode(&self, bytes: &mut Vec<u8>) -> Vec<(usize, usize)> {
+    /// Appends the commit, encrypted if there is a sealer. Returns the positions of its documents relative to the start of `bytes`.
+    pub fn encode(&self, bytes: &mut Vec<u8>, sealer: Option<&Sealer>) -> Vec<(usize, usize)> {
+        match sealer {
+            None => self.encode_front(bytes),
+            Some(sealer) => sealer.add(bytes, sealer.batch, |bytes| {
+                self.encode_front(bytes);
+                self.encode_erased(bytes);
+            }),
+        }
+        let mut places = Vec::with_capacity(self.documents.len());
+        for (document, _, replaced) in &self.documents {
+            let start = bytes.len();
+            let encode = |bytes: &mut Vec<u8>| {
+                encode_document(bytes, self.vbid, document, *replaced);
+            };
+            match sealer {
+                None => encode(bytes),
+                Some(sealer) => sealer.add(bytes, 0, encode),
+            }
+            places.push((start, bytes.len() - start));
+        }
+        if sealer.is_none() {
+            self.encode_erased(bytes);
+        }
+        places
+    }
+
+    fn encode_front(&self, bytes: &mut Vec<u8>) {
         let first = self.documents.first().map_or(Seqno::ZERO, |(first, ..)| first.meta.seqno);
         bytes.extend(self.vbid.0.to_be_bytes());
         bytes.extend((self.encoded_record.len() as u16).to_be_bytes());
@@ -128,16 +163,12 @@ impl<'a> Staged<'a> {
         bytes.extend((self.documents.len() as u32).to_be_bytes());
         bytes.extend((self.erased.len() as u32).to_be_bytes());
         bytes.extend_from_slice(&self.encoded_record);
-        let mut places = Vec::with_capacity(self.documents.len());
-        for (document, _, replaced) in &self.documents {
-            let start = bytes.len();
-            encode_document(bytes, self.vbid, document, *replaced);
-            places.push((start, bytes.len() - start));
-        }
+    }
+
+    fn encode_erased(&self, bytes: &mut Vec<u8>) {
         for old in &self.erased {
             bytes.extend(old.encode());
         }
-        places
     }
 }
 
@@ -203,6 +234,7 @@ pub(super) fn decode_body(
     body: &[u8],
     offset: u32,
     salt: u64,
+    cipher: Option<&FileCipher>,
 ) -> Option<Vec<Replayed>> {
     if body.len() != header.body_bytes as usize || crc32fast::hash(body) != header.body_crc {
         return None;
@@ -210,6 +242,10 @@ pub(super) fn decode_body(
     let mut rest = Rest { body, at: 0 };
     let mut commits = Vec::new();
     for _ in 0..header.commits {
+        if let Some(cipher) = cipher {
+            commits.push(decode_commit(header, &mut rest, offset, salt, cipher)?);
+            continue;
+        }
         let front = rest.take(COMMIT_HEADER_BYTES)?;
         let record = rest.take(usize::from(u16_at(front, 2)?))?;
         let mut replayed = Replayed {
@@ -240,13 +276,14 @@ pub(super) fn decode_body(
     (rest.at == body.len()).then_some(commits)
 }
 
-struct Rest<'a> {
-    body: &'a [u8],
-    at: usize,
+/// The part of a body that is not decoded yet.
+pub(super) struct Rest<'a> {
+    pub body: &'a [u8],
+    pub at: usize,
 }
 
 impl<'a> Rest<'a> {
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let taken = self.body.get(self.at..self.at.checked_add(bytes)?)?;
         self.at += bytes;
         Some(taken)
@@ -304,8 +341,8 @@ mod tests {
         let documents = vec![(&document, key_hash(SALT, b"\0key"), REPLACED)];
         let staged = Staged::new(Vbid(3), record(), documents, vec![ERASED]);
         let mut body = Vec::new();
-        staged.encode(&mut body);
-        assert_eq!(body.len(), staged.bytes());
+        staged.encode(&mut body, None);
+        assert_eq!(body.len(), staged.bytes(false));
         let header = BatchHeader {
             number: 6,
             segment: 2,
@@ -321,7 +358,7 @@ mod tests {
         let (header, body) = body();
         assert_eq!(BatchHeader::decode(&header.encode(SALT), SALT), Some(header));
         assert_eq!(BatchHeader::decode(&header.encode(SALT), SALT + 1), None, "another store's");
-        let commits = decode_body(&header, &body, 100, SALT).unwrap();
+        let commits = decode_body(&header, &body, 100, SALT, None).unwrap();
         let [Replayed { vbid: Vbid(3), record: found, versions, erased }] = &commits[..] else {
             panic!("{commits:?}")
         };
@@ -348,7 +385,10 @@ mod tests {
         for bit in 0..body.len() * 8 {
             let mut damaged = body.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_body(&header, &damaged, 0, SALT).is_none(), "bit {bit} of the body");
+            assert!(
+                decode_body(&header, &damaged, 0, SALT, None).is_none(),
+                "bit {bit} of the body"
+            );
         }
         for bytes in 0..body.len() {
             let cut = BatchHeader {
@@ -356,7 +396,7 @@ mod tests {
                 body_crc: crc32fast::hash(&body[..bytes]),
                 ..header
             };
-            assert!(decode_body(&cut, &body[..bytes], 0, SALT).is_none(), "{bytes} bytes");
+            assert!(decode_body(&cut, &body[..bytes], 0, SALT, None).is_none(), "{bytes} bytes");
         }
         let meta = Meta { seqno: Seqno(9), ..Meta::default() };
         let mut stored = Vec::new();

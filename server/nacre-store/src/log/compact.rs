@@ -7,9 +7,11 @@
 use super::locations::{Location, Version};
 use super::read::runs;
 use super::saved::{self, Head};
+use super::sealed::Sealer;
 use super::segment::{HEADER_BYTES, Kind, Segment, name};
 use super::{LogStore, write};
 use crate::Error;
+use crate::seal::{CHUNK_BYTES, Nonces};
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,7 +102,8 @@ impl LogStore {
             wanted.extend(here.map(|version| (vbid, version)));
         }
         wanted.sort_unstable_by_key(|(_, version)| version.location.offset);
-        let mut copies = Copies { store: self, compactor, pending: Vec::new() };
+        let nonces = self.nonces()?;
+        let mut copies = Copies { store: self, compactor, pending: Vec::new(), nonces };
         let mut moved: Vec<(Vbid, Version, Location)> = Vec::with_capacity(wanted.len());
         let mut buffer = Vec::new();
         for run in runs(&wanted) {
@@ -149,7 +152,9 @@ impl LogStore {
         let vbids = self.vbids();
         let failed = |error| self.failed("save the table of locations in", error);
         let file = self.disk.create(saved::UNFINISHED, 0).map_err(failed)?;
-        let mut writer = saved::Writer::begin(&*file, &head, vbids.len() as u32).map_err(failed)?;
+        let lock = saved::Lock::new(self.master.as_ref(), self.salt).map_err(failed)?;
+        let mut writer =
+            saved::Writer::begin(&*file, &head, vbids.len() as u32, lock).map_err(failed)?;
         for vbid in vbids {
             {
                 let locations = self.locations.read();
@@ -197,26 +202,36 @@ struct Copies<'a> {
     compactor: &'a mut Compactor,
     /// Copies not written yet. They end at the position of the open segment.
     pending: Vec<u8>,
+    /// The nonces of these copies, if the store is encrypted.
+    nonces: Option<Nonces>,
 }
 
 impl Copies<'_> {
-    /// Adds a document. Returns its future location.
-    fn add(&mut self, stored: &[u8]) -> Result<Location, Error> {
+    /// Adds a document, and encrypts it for its new place if the store is encrypted. Returns its future location.
+    fn add(&mut self, plain: &[u8]) -> Result<Location, Error> {
+        let length = plain.len() + if self.nonces.is_some() { CHUNK_BYTES } else { 0 };
         let fits = self.compactor.copies.as_ref().is_some_and(|(segment, position)| {
-            u64::from(*position) + stored.len() as u64 <= segment.bytes
+            u64::from(*position) + length as u64 <= segment.bytes
         });
         if !fits {
             self.seal()?;
-            let bytes = self.store.segment_bytes().max((HEADER_BYTES + stored.len()) as u64);
+            let bytes = self.store.segment_bytes().max((HEADER_BYTES + length) as u64);
             let segment = self.store.create_segment(Kind::Copy, bytes)?;
             self.store.locations.write().add_segment(Arc::clone(&segment));
             self.compactor.copies = Some((segment, HEADER_BYTES as u32));
         }
         let (segment, position) = self.compactor.copies.as_mut().expect("it was just opened");
         let location =
-            Location { segment: segment.number, offset: *position, bytes: stored.len() as u32 };
-        *position += stored.len() as u32;
-        self.pending.extend_from_slice(stored);
+            Location { segment: segment.number, offset: *position, bytes: length as u32 };
+        match segment.cipher.as_ref().zip(self.nonces) {
+            None => self.pending.extend_from_slice(plain),
+            Some((cipher, nonces)) => {
+                let offset = *position - self.pending.len() as u32;
+                let sealer = Sealer { cipher, nonces, offset, batch: 0 };
+                sealer.add(&mut self.pending, 0, |bytes| bytes.extend_from_slice(plain));
+            }
+        }
+        *position += length as u32;
         if self.pending.len() >= WRITE_BYTES {
             self.write()?;
         }

@@ -16,6 +16,8 @@
 //!   readable.
 //! - After a failed sync the contents of the disk are unknown. The store accepts no more commits until it is reopened.
 //!   The open rewrites the last batch, because the operating system may have it in memory only.
+//! - With a [`MasterKey`] documents, records and the table are encrypted, each document for itself. Numbers, lengths and
+//!   checksums of batches and segments stay readable: recovery is the same with and without a key.
 
 mod batch;
 mod compact;
@@ -23,11 +25,13 @@ mod locations;
 mod read;
 mod recover;
 mod saved;
+mod sealed;
 mod segment;
 mod write;
 
 use crate::disk::{Directory, Disk, DiskFile, failed};
-use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which, note};
+use crate::seal::Nonces;
+use crate::{Commit, Error, HistorySize, MasterKey, Scan, Store, Usage, Which, note};
 use locations::Locations;
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::{Mutex, RwLock};
@@ -63,6 +67,8 @@ impl Default for LogOptions {
 pub struct LogStore {
     disk: Arc<dyn Disk>,
     options: LogOptions,
+    /// The key, if the store is encrypted.
+    master: Option<MasterKey>,
     salt: u64,
     /// Number of the next segment.
     next_segment: AtomicU32,
@@ -84,10 +90,24 @@ impl LogStore {
     /// # Errors
     /// Any problem with the directory, named.
     pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
+        LogStore::open_with_key(path, create, options, None)
+    }
+
+    /// Opens the store in the directory `path` like [`LogStore::open`]. With a key, a new store is encrypted.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`], [`Error::Encrypted`] and [`Error::NotEncrypted`] with nothing changed, and any problem with the
+    /// directory, named.
+    pub fn open_with_key(
+        path: &Path,
+        create: bool,
+        options: LogOptions,
+        master: Option<MasterKey>,
+    ) -> Result<LogStore, Error> {
         if !create && !path.join(note::NAME).exists() {
             return Err(Error::Damaged { path: path.to_owned(), what: recover::MISSING.into() });
         }
-        LogStore::open_on(Arc::new(Directory::open(path)?), create, options)
+        LogStore::open_on_with_key(Arc::new(Directory::open(path)?), create, options, master)
     }
 
     /// Opens the store on a disk, which may be a simulated one.
@@ -99,12 +119,31 @@ impl LogStore {
         create: bool,
         options: LogOptions,
     ) -> Result<LogStore, Error> {
-        recover::open(disk, create, options)
+        LogStore::open_on_with_key(disk, create, options, None)
+    }
+
+    /// Opens the store on a disk like [`LogStore::open_with_key`].
+    ///
+    /// # Errors
+    /// As for [`LogStore::open_with_key`].
+    pub fn open_on_with_key(
+        disk: Arc<dyn Disk>,
+        create: bool,
+        options: LogOptions,
+        master: Option<MasterKey>,
+    ) -> Result<LogStore, Error> {
+        recover::open(disk, create, options, master)
+    }
+
+    /// Returns the nonces of the next write, if the store is encrypted.
+    fn nonces(&self) -> Result<Option<Nonces>, Error> {
+        let nonces = self.master.as_ref().map(|_| Nonces::random()).transpose();
+        nonces.map_err(|error| self.failed("encrypt for", error))
     }
 
     fn create_segment(&self, kind: segment::Kind, bytes: u64) -> Result<Arc<Segment>, Error> {
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
-        Segment::create(&*self.disk, number, kind, bytes, self.salt)
+        Segment::create(&*self.disk, number, kind, bytes, self.salt, self.master.as_ref())
             .map(Arc::new)
             .map_err(|error| self.failed("create a segment of", error))
     }

@@ -39,6 +39,13 @@ impl LogStore {
     pub(super) fn seqno_of(&self, vbid: Vbid, key: &[u8], hash: u32) -> Result<Seqno, Error> {
         let mut front = vec![0; key_end(key)];
         for (version, segment) in self.candidates(vbid, hash)? {
+            if segment.cipher.is_some() {
+                // A chunk is decrypted as a whole.
+                if self.read_version(&segment, vbid, version)?.key() == key {
+                    return Ok(version.seqno);
+                }
+                continue;
+            }
             let Location { offset, bytes, .. } = version.location;
             let front = &mut front[..key_end(key).min(bytes as usize)];
             read_exact(&*segment.file, front, u64::from(offset))
@@ -60,10 +67,13 @@ impl LogStore {
         seqno: Seqno,
     ) -> Result<Option<Document>, Error> {
         let Some((version, segment)) = self.at(vbid, seqno)? else { return Ok(None) };
-        let mut front = [0; FRONT_BYTES];
-        read_exact(&*segment.file, &mut front, version.location.offset.into())
+        let Location { offset, bytes, .. } = version.location;
+        let front_bytes = if segment.cipher.is_some() { bytes as usize } else { FRONT_BYTES };
+        let mut front = vec![0; front_bytes];
+        read_exact(&*segment.file, &mut front, offset.into())
             .map_err(|error| self.failed("read", error))?;
-        let replaced = replaced_by(&front, vbid, seqno).ok_or_else(|| damaged(vbid, version))?;
+        let front = segment.plain(offset, &mut front).ok_or_else(|| damaged(vbid, version))?;
+        let replaced = replaced_by(front, vbid, seqno).ok_or_else(|| damaged(vbid, version))?;
         let Some((version, segment)) = self.at(vbid, replaced)? else { return Ok(None) };
         self.read_version(&segment, vbid, version).map(Some)
     }
@@ -135,7 +145,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Reads adjacent documents of a segment in one read. Passes each document with its stored bytes.
+    /// Reads adjacent documents of a segment in one read. Passes each document with its stored bytes, which are decrypted.
     pub(super) fn read_run(
         &self,
         segment: &Segment,
@@ -150,10 +160,11 @@ impl LogStore {
             .map_err(|error| self.failed("read", error))?;
         for (vbid, version) in run {
             let Location { offset, bytes, .. } = version.location;
-            let stored = &buffer[(offset - start) as usize..][..bytes as usize];
-            let document = decode_document(stored, *vbid, version.seqno)
+            let stored = &mut buffer[(offset - start) as usize..][..bytes as usize];
+            let plain = segment.plain(offset, stored).ok_or_else(|| damaged(*vbid, *version))?;
+            let document = decode_document(plain, *vbid, version.seqno)
                 .ok_or_else(|| damaged(*vbid, *version))?;
-            each(*vbid, document, stored)?;
+            each(*vbid, document, plain)?;
         }
         Ok(())
     }
@@ -186,7 +197,9 @@ fn read_version(
     let mut stored = vec![0; bytes as usize];
     read_exact(&*segment.file, &mut stored, u64::from(offset))
         .map_err(|error| Error::io(format!("read {}", path.display()))(error))?;
-    decode_document(&stored, vbid, version.seqno).ok_or_else(|| damaged(vbid, version))
+    let plain = segment.plain(offset, &mut stored);
+    let document = plain.and_then(|plain| decode_document(plain, vbid, version.seqno));
+    document.ok_or_else(|| damaged(vbid, version))
 }
 
 fn damaged(vbid: Vbid, version: Version) -> Error {

@@ -4,12 +4,12 @@ use super::batch::{BATCH_HEADER_BYTES, BatchHeader, decode_body, later_batch};
 use super::compact::Compactor;
 use super::locations::{Change, Locations};
 use super::saved::{self, Head, Reader};
-use super::segment::{FORMAT, Fault, HEADER_BYTES, Kind, Segment, name, parse_name};
+use super::segment::{ENCRYPTED_FORMAT, Fault, HEADER_BYTES, Kind, Segment, name, parse_name};
 use super::write::Writer;
 use super::{LogOptions, LogStore};
 use crate::disk::{Disk, DiskFile, failed, read_exact};
 use crate::note::NAME as NOTE;
-use crate::{Error, note};
+use crate::{Error, MasterKey, note};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -26,8 +26,9 @@ pub(super) fn open(
     disk: Arc<dyn Disk>,
     create: bool,
     options: LogOptions,
+    master: Option<MasterKey>,
 ) -> Result<LogStore, Error> {
-    let opening = Opening { disk: &*disk };
+    let opening = Opening { disk: &*disk, master: master.as_ref() };
     let mut names = opening.io("list", disk.names())?;
     names.sort_unstable();
     if !names.iter().any(|name| name == saved::NAME) {
@@ -37,7 +38,7 @@ pub(super) fn open(
     let (note, acknowledged) = opening.note()?;
     let file = opening.io("open", disk.open(saved::NAME))?;
     let saved_bytes = opening.io("read", file.bytes())?;
-    let (head, mut reader) = opening.check(saved::NAME, Reader::open(&*file))?;
+    let (head, mut reader) = opening.check(saved::NAME, Reader::open(&*file, master.as_ref()))?;
     let segments: Vec<(u32, Kind)> = names.iter().filter_map(|name| parse_name(name)).collect();
 
     let mut replay = Replay {
@@ -50,7 +51,7 @@ pub(super) fn open(
     };
     for (number, kind, bytes) in &head.segments {
         let name = name(*number, *kind);
-        let segment = Segment::open(&*disk, *number, *kind, head.salt);
+        let segment = Segment::open(&*disk, *number, *kind, head.salt, master.as_ref());
         let segment = opening.check(&name, segment)?;
         if segment.bytes < *bytes {
             return Err(opening.damaged(format!("{name} is cut")));
@@ -109,12 +110,14 @@ pub(super) fn open(
         saved_bytes: AtomicU64::new(saved_bytes),
         retired_bytes: AtomicU64::new(0),
         disk,
+        master,
     })
 }
 
 /// An open in progress; adds context to every error.
 struct Opening<'a> {
     disk: &'a dyn Disk,
+    master: Option<&'a MasterKey>,
 }
 
 impl Opening<'_> {
@@ -131,8 +134,11 @@ impl Opening<'_> {
         result.map_err(|fault| match fault {
             Fault::Io(error) => Error::io(format!("read {}", path.join(name).display()))(error),
             Fault::Format(found) => {
-                Error::Format { path: path.to_owned(), found, expected: FORMAT }
+                Error::Format { path: path.to_owned(), found, expected: ENCRYPTED_FORMAT }
             }
+            Fault::WrongKey => Error::WrongKey { path: path.to_owned() },
+            Fault::Encrypted => Error::Encrypted { path: path.to_owned() },
+            Fault::NotEncrypted => Error::NotEncrypted { path: path.to_owned() },
             Fault::Damaged(what) => self.damaged(format!("{name} {what}")),
         })
     }
@@ -160,7 +166,8 @@ impl Opening<'_> {
             self.disk.sync_names()?;
             let head = Head { salt, next_segment: 1, tail: (0, 0), batch: 0, segments: Vec::new() };
             let file = self.disk.create(saved::UNFINISHED, 0)?;
-            saved::Writer::begin(&*file, &head, 0)?.finish()?;
+            let lock = saved::Lock::new(self.master, salt)?;
+            saved::Writer::begin(&*file, &head, 0, lock)?.finish()?;
             self.disk.rename(saved::UNFINISHED, saved::NAME)?;
             self.disk.sync_names()
         };
@@ -190,7 +197,7 @@ impl Opening<'_> {
             segments.iter().filter(|(number, kind)| *kind == Kind::Log && *number > head.tail.0);
         for (number, kind) in later {
             let name = name(*number, *kind);
-            match Segment::open(self.disk, *number, *kind, head.salt) {
+            match Segment::open(self.disk, *number, *kind, head.salt, self.master) {
                 Ok(segment) => tail.push(Arc::new(segment)),
                 Err(Fault::Damaged(_)) => {
                     let file = self.check(&name, self.disk.open(&name).map_err(Fault::from))?;
@@ -287,7 +294,8 @@ impl Replay<'_> {
         }
         let mut body = vec![0; header.body_bytes as usize];
         self.opening.io("read", read_exact(&*segment.file, &mut body, start))?;
-        let Some(commits) = decode_body(&header, &body, start as u32, self.salt) else {
+        let cipher = segment.cipher.as_ref();
+        let Some(commits) = decode_body(&header, &body, start as u32, self.salt, cipher) else {
             return Ok(None);
         };
         for commit in commits {

@@ -9,6 +9,9 @@
 //!            | record | (seqno u64, segment u32, offset u32, bytes u32, hash u32)* | crc u32
 //! ```
 //!
+//! In an encrypted store a section follows the segments: `nonce 12 | tag 16 | crc u32`. It authenticates what is before it, and
+//! shows whether the key is the right one. Record and versions of a vBucket are then encrypted, with a tag of 16 bytes.
+//!
 //! The highest bit of a version's length is set if the version is history.
 //!
 //! Replay begins with the batch after `tail batch`, at `tail offset` of `tail segment` (0: with the first batch of the
@@ -16,9 +19,11 @@
 
 use super::batch::{decode_saved_record, encode_saved_record};
 use super::locations::{Location, Slot, Version, Versions};
-use super::segment::{FORMAT, Fault, Kind};
+use super::segment::{ENCRYPTED_FORMAT, Fault, Kind, PLAIN_FORMAT, format_of};
 use crate::codec::{u16_at, u32_at, u64_at};
 use crate::disk::{DiskFile, read_exact};
+use crate::key::MasterKey;
+use crate::seal::{FileCipher, NONCE_BYTES, Nonces, TAG_BYTES};
 use nacre_types::{Seqno, VbRecord, Vbid};
 use std::io;
 
@@ -49,23 +54,56 @@ pub(super) struct Head {
     pub segments: Vec<(u32, Kind, u64)>,
 }
 
+/// The encryption of one file.
+pub(super) struct Lock {
+    cipher: FileCipher,
+    nonces: Nonces,
+}
+
+impl Lock {
+    /// Returns the lock of a file that is to be written; `None` without a key.
+    ///
+    /// # Errors
+    /// Fails when the operating system gives no random bytes.
+    pub fn new(master: Option<&MasterKey>, salt: u64) -> io::Result<Option<Lock>> {
+        let Some(master) = master else { return Ok(None) };
+        Ok(Some(Lock { cipher: cipher_of(master, salt), nonces: Nonces::random()? }))
+    }
+
+    /// Returns the nonce of the section of a vBucket; the section of the lock has the first one.
+    fn nonce_of(&self, vbid: Vbid) -> [u8; NONCE_BYTES] {
+        self.nonces.at(u32::from(vbid.0) + 1)
+    }
+}
+
+fn cipher_of(master: &MasterKey, salt: u64) -> FileCipher {
+    master.derive("locations", &[salt])
+}
+
 /// Writes the file sequentially.
 pub(super) struct Writer<'a> {
     file: &'a dyn DiskFile,
+    lock: Option<Lock>,
     buffer: Vec<u8>,
     written: u64,
 }
 
 impl<'a> Writer<'a> {
-    /// Writes `head`, to be followed by `vbuckets` vBuckets.
+    /// Writes `head`, to be followed by `vbuckets` vBuckets; encrypted if there is a lock.
     ///
     /// # Errors
     /// Fails when the disk refuses.
-    pub fn begin(file: &'a dyn DiskFile, head: &Head, vbuckets: u32) -> io::Result<Writer<'a>> {
-        let mut writer = Writer { file, buffer: Vec::new(), written: 0 };
+    pub fn begin(
+        file: &'a dyn DiskFile,
+        head: &Head,
+        vbuckets: u32,
+        lock: Option<Lock>,
+    ) -> io::Result<Writer<'a>> {
+        let format = if lock.is_some() { ENCRYPTED_FORMAT } else { PLAIN_FORMAT };
+        let mut writer = Writer { file, lock, buffer: Vec::new(), written: 0 };
         let bytes = &mut writer.buffer;
         bytes.extend(MAGIC);
-        bytes.extend(FORMAT.to_be_bytes());
+        bytes.extend(format.to_be_bytes());
         bytes.extend(head.salt.to_be_bytes());
         bytes.extend(head.next_segment.to_be_bytes());
         bytes.extend(head.tail.0.to_be_bytes());
@@ -81,6 +119,13 @@ impl<'a> Writer<'a> {
             bytes.extend(length.to_be_bytes());
         }
         seal(bytes, start);
+        if let Some(Lock { cipher, nonces }) = &writer.lock {
+            let (nonce, start) = (nonces.at(0), bytes.len());
+            let tag = cipher.seal(nonce, bytes, &mut []);
+            bytes.extend(nonce);
+            bytes.extend(tag);
+            seal(bytes, start);
+        }
         writer.flush(false)?;
         Ok(writer)
     }
@@ -96,6 +141,7 @@ impl<'a> Writer<'a> {
         bytes.extend((record.len() as u16).to_be_bytes());
         bytes.extend((count as u32).to_be_bytes());
         bytes.extend(batch.to_be_bytes());
+        let head = bytes[start..].to_vec();
         seal(bytes, start);
         let start = bytes.len();
         bytes.extend(record);
@@ -105,6 +151,10 @@ impl<'a> Writer<'a> {
             bytes.extend(location.offset.to_be_bytes());
             bytes.extend(location.bytes.to_be_bytes());
             bytes.extend(hash.to_be_bytes());
+        }
+        if let Some(lock) = &self.lock {
+            let tag = lock.cipher.seal(lock.nonce_of(vbid), &head, &mut bytes[start..]);
+            bytes.extend(tag);
         }
         seal(bytes, start);
     }
@@ -170,6 +220,7 @@ impl SavedVbucket {
 /// Reads the file sequentially.
 pub(super) struct Reader<'a> {
     file: &'a dyn DiskFile,
+    lock: Option<Lock>,
     position: u64,
     end: u64,
     vbuckets_left: u32,
@@ -181,18 +232,27 @@ impl<'a> Reader<'a> {
     /// Opens the file and reads its head.
     ///
     /// # Errors
-    /// The damage found in the file.
-    pub fn open(file: &'a dyn DiskFile) -> Result<(Head, Reader<'a>), Fault> {
+    /// The damage found in the file, or the reason why the key does not fit.
+    pub fn open(
+        file: &'a dyn DiskFile,
+        master: Option<&MasterKey>,
+    ) -> Result<(Head, Reader<'a>), Fault> {
         let end = file.bytes()?;
-        let mut reader = Reader { file, position: 0, end, vbuckets_left: 0 };
+        let mut reader = Reader { file, lock: None, position: 0, end, vbuckets_left: 0 };
         let header = reader.take(HEADER_BYTES)?;
-        if &header[..8] == MAGIC && u32_at(&header, 8) != Some(FORMAT) {
-            return Err(Fault::Format(u32_at(&header, 8).unwrap_or(0)));
+        if &header[..8] == MAGIC && u32_at(&header, 8) != Some(format_of(master)) {
+            return Err(match u32_at(&header, 8).unwrap_or(0) {
+                ENCRYPTED_FORMAT => Fault::Encrypted,
+                PLAIN_FORMAT => Fault::NotEncrypted,
+                format => Fault::Format(format),
+            });
         }
+        let whole_header = header.clone();
         let header = opened(&header).filter(|header| &header[..8] == MAGIC).ok_or(DAMAGED)?;
         let number = |offset| u32_at(header, offset).unwrap_or(0);
         let count = number(40) as usize;
         let segments = reader.take(count * SEGMENT_BYTES + 4)?;
+        let before = [&whole_header[..], &segments[..]].concat();
         let segments = opened(&segments).ok_or(DAMAGED)?;
         let segment = |row: &[u8]| {
             let kind = if row[4] == 1 { Kind::Copy } else { Kind::Log };
@@ -206,7 +266,20 @@ impl<'a> Reader<'a> {
             segments: segments.chunks_exact(SEGMENT_BYTES).filter_map(segment).collect(),
         };
         reader.vbuckets_left = number(44);
+        if let Some(master) = master {
+            reader.lock = Some(reader.unlock(master, head.salt, &before)?);
+        }
         Ok((head, reader))
+    }
+
+    /// Reads the section that shows whether the key is the right one. `before` is what precedes it.
+    fn unlock(&mut self, master: &MasterKey, salt: u64, before: &[u8]) -> Result<Lock, Fault> {
+        let section = self.take(NONCE_BYTES + TAG_BYTES + 4)?;
+        let section = opened(&section).ok_or(DAMAGED)?;
+        let (nonce, tag) = section.split_first_chunk::<NONCE_BYTES>().ok_or(DAMAGED)?;
+        let cipher = cipher_of(master, salt);
+        cipher.open(*nonce, before, &mut tag.to_vec()).ok_or(Fault::WrongKey)?;
+        Ok(Lock { cipher, nonces: Nonces::of(*nonce) })
     }
 
     /// Returns the next vBucket; `None` after the last.
@@ -225,17 +298,18 @@ impl<'a> Reader<'a> {
         let header = opened(&header).ok_or(DAMAGED)?;
         let record_bytes = usize::from(u16_at(header, 2).unwrap_or(0));
         let version_bytes = u32_at(header, 4).unwrap_or(0) as usize * VERSION_BYTES;
-        let mut rows = self.take(record_bytes + version_bytes + 4)?;
-        let body = opened(&rows).ok_or(DAMAGED)?;
-        let record = decode_saved_record(&body[..record_bytes]).ok_or(DAMAGED)?;
+        let tag_bytes = if self.lock.is_some() { TAG_BYTES } else { 0 };
+        let mut rows = self.take(record_bytes + version_bytes + tag_bytes + 4)?;
+        opened(&rows).ok_or(DAMAGED)?;
+        rows.truncate(record_bytes + version_bytes + tag_bytes);
+        let vbid = Vbid(u16_at(header, 0).unwrap_or(0));
+        if let Some(lock) = &self.lock {
+            lock.cipher.open(lock.nonce_of(vbid), header, &mut rows).ok_or(DAMAGED)?;
+        }
         rows.truncate(record_bytes + version_bytes);
+        let record = decode_saved_record(&rows[..record_bytes]).ok_or(DAMAGED)?;
         rows.drain(..record_bytes);
-        Ok(Some(SavedVbucket {
-            vbid: Vbid(u16_at(header, 0).unwrap_or(0)),
-            record,
-            batch: u64_at(header, 8).unwrap_or(0),
-            rows,
-        }))
+        Ok(Some(SavedVbucket { vbid, record, batch: u64_at(header, 8).unwrap_or(0), rows }))
     }
 
     fn take(&mut self, bytes: usize) -> Result<Vec<u8>, Fault> {

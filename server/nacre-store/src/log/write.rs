@@ -3,8 +3,10 @@
 use super::LogStore;
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, Staged, key_hash};
 use super::locations::{Change, Location, Old, Version};
+use super::sealed::Sealer;
 use super::segment::{HEADER_BYTES, Kind, Segment};
 use crate::disk::{Disk, is_exhausted, is_full};
+use crate::seal::Nonces;
 use crate::{Commit, Error, note};
 use nacre_types::{CollectionId, Seqno, VbRecord, Vbid};
 use std::collections::HashMap;
@@ -53,6 +55,7 @@ impl LogStore {
             return Err(stopped(&*self.disk));
         }
         let staged = self.stage(commits)?;
+        let nonces = self.nonces()?;
         let runs = self.plan(&writer, &staged).inspect_err(|error| {
             writer.stopped |= !error.is_temporary();
         })?;
@@ -61,7 +64,7 @@ impl LogStore {
         for (index, run) in runs.iter().enumerate() {
             let batch = writer.batch + 1 + index as u64;
             let commits = &staged[run.commits.clone()];
-            encode(&mut buffer, run, batch, self.salt, commits, &mut changes);
+            encode(&mut buffer, run, batch, self.salt, nonces, commits, &mut changes);
             if let Err((error, synced)) = put(run, &buffer) {
                 let is_temporary = is_full(&error) || is_exhausted(&error);
                 let undone = is_temporary && !synced && self.take_back(&runs, index).is_ok();
@@ -150,7 +153,7 @@ impl LogStore {
     fn plan(&self, writer: &Writer, staged: &[Staged]) -> Result<Vec<Run>, Error> {
         let mut runs: Vec<Run> = Vec::new();
         for (index, commit) in staged.iter().enumerate() {
-            let bytes = commit.bytes() as u64;
+            let bytes = commit.bytes(self.master.is_some()) as u64;
             if let Some(run) = runs.last_mut()
                 && u64::from(run.offset) + u64::from(run.bytes) + bytes <= run.segment.bytes
             {
@@ -248,14 +251,21 @@ fn encode(
     run: &Run,
     batch: u64,
     salt: u64,
+    nonces: Option<Nonces>,
     commits: &[Staged],
     changes: &mut Vec<Change>,
 ) {
+    let sealer = run.segment.cipher.as_ref().zip(nonces).map(|(cipher, nonces)| Sealer {
+        cipher,
+        nonces,
+        offset: run.offset,
+        batch,
+    });
     buffer.clear();
     buffer.reserve(run.bytes as usize);
     buffer.extend([0; BATCH_HEADER_BYTES]);
     for commit in commits {
-        let places = commit.encode(buffer);
+        let places = commit.encode(buffer, sealer.as_ref());
         let versions =
             commit.documents.iter().zip(places).map(|((document, hash, replaced), place)| {
                 let location = Location {

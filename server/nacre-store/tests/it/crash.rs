@@ -1,18 +1,20 @@
 //! Simulates a power failure at every moment of a mixed workload, with several outcomes for unsynced writes. The store must
 //! always open again, with a prefix of each vBucket's commits that includes all acknowledged ones.
 //!
-//! This tests the log store, on a simulated disk. sled writes its files itself, so for sled the test loses, keeps or tears
-//! the changes of a commit in its files.
+//! This tests the log store, with and without encryption, on a simulated disk. sled writes its files itself, so for sled the
+//! test loses, keeps or tears the changes of a commit in its files.
 //!
 //! A few thousand failure points run with every test run. `NACRE_CRASH_SEEDS` is the number of workloads; `cargo xtask
 //! bench crashes` tests more than 100,000 points and prints the counts.
 
 use crate::model::{Chance, Model, read};
-use nacre_store::{Error, LogOptions, LogStore, Loss, SimDisk, SledStore, Store, Trouble};
+use nacre_store::{
+    Error, LogOptions, LogStore, Loss, MasterKey, SimDisk, SledStore, Store, Trouble,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const STEPS: u64 = 90;
 
@@ -22,12 +24,29 @@ fn seeds() -> std::ops::Range<u64> {
     0..asked.map_or(1, |asked| asked.parse().expect("NACRE_CRASH_SEEDS is a number"))
 }
 
+/// A workload on a store with or without encryption.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    seed: u64,
+    is_encrypted: bool,
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    seeds().flat_map(|seed| [false, true].map(|is_encrypted| Case { seed, is_encrypted }))
+}
+
 fn options(seed: u64) -> LogOptions {
     LogOptions { segment_bytes: [32, 64, 128][seed as usize % 3] << 10, seed }
 }
 
-fn open(disk: &Arc<SimDisk>, create: bool, seed: u64) -> Result<LogStore, Error> {
-    LogStore::open_on(Arc::clone(disk) as Arc<_>, create, options(seed))
+fn master() -> MasterKey {
+    static MASTER: OnceLock<MasterKey> = OnceLock::new();
+    MASTER.get_or_init(|| MasterKey::random().unwrap()).clone()
+}
+
+fn open(disk: &Arc<SimDisk>, create: bool, case: Case) -> Result<LogStore, Error> {
+    let master = case.is_encrypted.then(master);
+    LogStore::open_on_with_key(Arc::clone(disk) as Arc<_>, create, options(case.seed), master)
 }
 
 /// A disk after commits, compaction and restarts, and the writes to it. `created` is the time at which the store was
@@ -38,11 +57,11 @@ struct Run {
     created: usize,
 }
 
-fn run(seed: u64, steps: u64) -> Run {
+fn run(case: Case, steps: u64) -> Run {
     let disk = SimDisk::new();
     let mut model = Model::new();
-    let mut chance = Chance(seed);
-    let mut store = open(&disk, true, seed).unwrap();
+    let mut chance = Chance(case.seed);
+    let mut store = open(&disk, true, case).unwrap();
     let created = disk.operation_count();
     for _ in 0..steps {
         match chance.below(12) {
@@ -57,7 +76,7 @@ fn run(seed: u64, steps: u64) -> Run {
             }
             _ => {
                 drop(store);
-                store = open(&disk, false, seed).unwrap();
+                store = open(&disk, false, case).unwrap();
                 model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
             }
         }
@@ -83,22 +102,23 @@ pub fn losses(number: u64) -> [Loss; 6] {
 #[test]
 fn acknowledged_commits_survive_a_power_failure_and_the_store_opens() {
     let (mut points, mut again) = (0, 0);
-    for seed in seeds() {
-        let Run { disk, model, created } = run(seed, STEPS);
+    for case in cases() {
+        let seed = case.seed;
+        let Run { disk, model, created } = run(case, STEPS);
         let mut replay = disk.replay();
         for now in 1..=disk.operation_count() {
             assert!(replay.step());
             let number = seed << 32 | now as u64;
             for loss in losses(number) {
                 points += 1;
-                let place = || format!("seed {seed}, after operation {now}, {loss:?}");
+                let place = || format!("{case:?}, after operation {now}, {loss:?}");
                 let found = replay.cut(loss);
-                let store = open(&found, now < created, seed)
+                let store = open(&found, now < created, case)
                     .unwrap_or_else(|error| panic!("{}: {error}", place()));
                 let states = read(&store).unwrap_or_else(|error| panic!("{}: {error}", place()));
                 model.judge(&states, now).unwrap_or_else(|what| panic!("{}: {what}", place()));
                 if points % 16 == 0 {
-                    again += fail_again(&found, store, number, &place());
+                    again += fail_again(&found, store, Case { seed: number, ..case }, &place());
                 }
             }
         }
@@ -109,7 +129,8 @@ fn acknowledged_commits_survive_a_power_failure_and_the_store_opens() {
 }
 
 /// The power fails again, while the store recovers from the first failure and accepts its next commit.
-fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> usize {
+fn fail_again(disk: &Arc<SimDisk>, store: LogStore, case: Case, place: &str) -> usize {
+    let seed = case.seed;
     let mut model = Model::of(&store);
     let mut commits = model.commits(&mut Chance(seed));
     model.begin(&mut commits, disk.operation_count());
@@ -123,8 +144,8 @@ fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> u
         for loss in [Loss::Everything, Loss::Some(seed), Loss::Torn(seed)] {
             points += 1;
             let place = || format!("{place}; and again after operation {now}, {loss:?}");
-            let store = open(&replay.cut(loss), false, seed)
-                .or_else(|_| open(&replay.cut(loss), true, seed))
+            let store = open(&replay.cut(loss), false, case)
+                .or_else(|_| open(&replay.cut(loss), true, case))
                 .unwrap_or_else(|error| panic!("{}: {error}", place()));
             let states = read(&store).unwrap_or_else(|error| panic!("{}: {error}", place()));
             model.judge(&states, now).unwrap_or_else(|what| panic!("{}: {what}", place()));
@@ -137,9 +158,10 @@ fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> u
 #[test]
 fn acknowledged_commits_survive_a_power_failure_during_compaction() {
     let mut points = 0;
-    for seed in seeds() {
+    for case in cases() {
+        let seed = case.seed;
         let disk = SimDisk::new();
-        let store = Arc::new(open(&disk, true, seed).unwrap());
+        let store = Arc::new(open(&disk, true, case).unwrap());
         let created = disk.operation_count();
         let done = Arc::new(AtomicBool::new(false));
         let compactor = {
@@ -170,8 +192,8 @@ fn acknowledged_commits_survive_a_power_failure_during_compaction() {
             }
             for loss in [Loss::Everything, Loss::Some(now as u64), Loss::Torn(now as u64)] {
                 points += 1;
-                let place = || format!("seed {seed}, after operation {now}, {loss:?}");
-                let store = open(&replay.cut(loss), now < created, seed)
+                let place = || format!("{case:?}, after operation {now}, {loss:?}");
+                let store = open(&replay.cut(loss), now < created, case)
                     .unwrap_or_else(|error| panic!("{}: {error}", place()));
                 let states = read(&store).unwrap_or_else(|error| panic!("{}: {error}", place()));
                 model.judge(&states, now).unwrap_or_else(|what| panic!("{}: {what}", place()));
@@ -268,9 +290,10 @@ fn a_sled_store_that_loses_sectors_of_a_commit_opens_with_all_that_was_acknowled
 #[test]
 fn every_flipped_bit_is_detected_or_harmless() {
     let (mut flips, mut noticed) = (0, 0);
-    for seed in seeds() {
-        let Run { disk, .. } = run(seed, STEPS);
-        let expected = read(&open(&disk.copy(), false, seed).unwrap()).unwrap();
+    for case in cases() {
+        let seed = case.seed;
+        let Run { disk, .. } = run(case, STEPS);
+        let expected = read(&open(&disk.copy(), false, case).unwrap()).unwrap();
         let mut chance = Chance(seed);
         for (name, bytes) in disk.files() {
             for _ in 0..bytes / 48 {
@@ -278,8 +301,8 @@ fn every_flipped_bit_is_detected_or_harmless() {
                 flips += 1;
                 let damaged = disk.copy();
                 damaged.flip(&name, bit);
-                let place = format!("seed {seed}, bit {bit} of {name}");
-                match open(&damaged, false, seed).and_then(|store| read(&store)) {
+                let place = format!("{case:?}, bit {bit} of {name}");
+                match open(&damaged, false, case).and_then(|store| read(&store)) {
                     Ok(states) => assert_eq!(states, expected, "{place}"),
                     Err(error) => {
                         assert_named(&error, &place);
@@ -298,9 +321,10 @@ fn every_flipped_bit_is_detected_or_harmless() {
 #[test]
 fn every_flipped_bit_in_a_replayed_log_is_detected_or_harmless() {
     let mut noticed = 0;
-    for seed in seeds() {
+    for case in cases() {
+        let seed = case.seed;
         let disk = SimDisk::new();
-        let store = open(&disk, true, seed).unwrap();
+        let store = open(&disk, true, case).unwrap();
         let (mut model, mut chance) = (Model::new(), Chance(seed));
         for _ in 0..6 {
             let mut commits = model.commits(&mut chance);
@@ -313,8 +337,8 @@ fn every_flipped_bit_in_a_replayed_log_is_detected_or_harmless() {
             for bit in (0..bytes * 8).step_by(13) {
                 let damaged = killed.copy();
                 damaged.flip(&name, bit);
-                let place = format!("seed {seed}, bit {bit} of {name}");
-                match open(&damaged, false, seed).and_then(|store| read(&store)) {
+                let place = format!("{case:?}, bit {bit} of {name}");
+                match open(&damaged, false, case).and_then(|store| read(&store)) {
                     Ok(states) => assert_eq!(states, expected, "{place}"),
                     Err(error) => {
                         assert_named(&error, &place);
@@ -330,9 +354,10 @@ fn every_flipped_bit_in_a_replayed_log_is_detected_or_harmless() {
 
 #[test]
 fn every_truncated_or_missing_file_is_detected_or_harmless() {
-    for seed in seeds() {
-        let Run { disk, .. } = run(seed, STEPS);
-        let expected = read(&open(&disk.copy(), false, seed).unwrap()).unwrap();
+    for case in cases() {
+        let seed = case.seed;
+        let Run { disk, .. } = run(case, STEPS);
+        let expected = read(&open(&disk.copy(), false, case).unwrap()).unwrap();
         let mut chance = Chance(seed);
         for (name, bytes) in disk.files() {
             for cut in 0..20 {
@@ -341,8 +366,8 @@ fn every_truncated_or_missing_file_is_detected_or_harmless() {
                     0 => nacre_store::Disk::remove(&*damaged, &name).unwrap(),
                     _ => damaged.truncate(&name, chance.below(bytes as u64) as usize),
                 }
-                let place = format!("seed {seed}, cut {cut} of {name}");
-                match open(&damaged, false, seed).and_then(|store| read(&store)) {
+                let place = format!("{case:?}, cut {cut} of {name}");
+                match open(&damaged, false, case).and_then(|store| read(&store)) {
                     Ok(states) => assert_eq!(states, expected, "{place}"),
                     Err(error) => assert_named(&error, &place),
                 }
@@ -371,10 +396,11 @@ fn a_shortage_of_descriptors_changes_nothing_and_the_same_commits_succeed_later(
 
 fn changes_nothing(trouble: Trouble) {
     let mut refused = 0;
-    for seed in seeds() {
+    for case in cases() {
+        let seed = case.seed;
         for chance_of_trouble in 0..150 {
             let disk = SimDisk::new();
-            let store = open(&disk, true, seed).unwrap();
+            let store = open(&disk, true, case).unwrap();
             let (mut model, mut chance) = (Model::new(), Chance(seed));
             disk.trouble(chance_of_trouble, trouble);
             for step in 0..40 {
@@ -393,7 +419,7 @@ fn changes_nothing(trouble: Trouble) {
                     Err(error) => {
                         assert!(error.is_temporary(), "{error}");
                         assert_eq!(read(&store).unwrap(), before);
-                        let found = open(&disk.cut(Loss::Nothing), false, seed).unwrap();
+                        let found = open(&disk.cut(Loss::Nothing), false, case).unwrap();
                         assert_eq!(read(&found).unwrap(), before, "nothing of it was written");
                         store.commit(&commits).unwrap();
                         refused += 1;
@@ -402,7 +428,7 @@ fn changes_nothing(trouble: Trouble) {
                 model.acknowledge(disk.operation_count());
             }
             let found = disk.cut(Loss::Everything);
-            let store = open(&found, false, seed).unwrap();
+            let store = open(&found, false, case).unwrap();
             model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
         }
     }
@@ -415,10 +441,11 @@ fn changes_nothing(trouble: Trouble) {
 #[test]
 fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
     let mut stopped = 0;
-    for seed in seeds() {
+    for case in cases() {
+        let seed = case.seed;
         for chance_of_trouble in 0..100 {
             let disk = SimDisk::new();
-            let mut store = open(&disk, true, seed).unwrap();
+            let mut store = open(&disk, true, case).unwrap();
             let (mut model, mut chance) = (Model::new(), Chance(seed));
             disk.trouble(chance_of_trouble, Trouble::Sync);
             for step in 0..30 {
@@ -433,7 +460,7 @@ fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
                     assert!(refused.to_string().contains("an earlier write failed"), "{refused}");
                     read(&store).expect("reads go on");
                     drop(store);
-                    store = open(&disk, false, seed).unwrap();
+                    store = open(&disk, false, case).unwrap();
                     model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
                     model = Model::of(&store);
                     stopped += 1;
@@ -441,7 +468,7 @@ fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
                 model.acknowledge(disk.operation_count());
             }
             let found = disk.cut(Loss::Everything);
-            let store = open(&found, false, seed).unwrap();
+            let store = open(&found, false, case).unwrap();
             model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
         }
     }
@@ -451,9 +478,12 @@ fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
 
 #[test]
 fn short_reads_are_continued() {
-    let Run { disk, model, .. } = run(5, 40);
-    disk.read_at_most(7);
-    let store = open(&disk, false, 5).unwrap();
-    model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
-    model.check_keys(&store);
+    for is_encrypted in [false, true] {
+        let case = Case { seed: 5, is_encrypted };
+        let Run { disk, model, .. } = run(case, 40);
+        disk.read_at_most(7);
+        let store = open(&disk, false, case).unwrap();
+        model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
+        model.check_keys(&store);
+    }
 }

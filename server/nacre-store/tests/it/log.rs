@@ -57,9 +57,9 @@ fn a_directory_that_was_emptied_or_lost_files_is_not_taken_for_an_empty_bucket()
 fn a_later_format_is_refused() {
     let disk = SimDisk::new();
     drop(LogStore::open_on(Arc::clone(&disk) as Arc<_>, true, OPTIONS).unwrap());
-    disk.open("locations").unwrap().write_at(&2_u32.to_be_bytes(), 8).unwrap();
+    disk.open("locations").unwrap().write_at(&3_u32.to_be_bytes(), 8).unwrap();
     let refused = LogStore::open_on(disk, false, OPTIONS);
-    assert!(matches!(refused, Err(Error::Format { found: 2, expected: 1, .. })));
+    assert!(matches!(refused, Err(Error::Format { found: 3, expected: 2, .. })));
 }
 
 /// The first version of the log store has written the files in `samples/log-1`: a saved table, followed by a log.

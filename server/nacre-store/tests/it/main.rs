@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod encryption;
 mod interleaving;
 mod log;
 mod model;

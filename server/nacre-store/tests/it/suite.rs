@@ -2,8 +2,8 @@
 
 use crate::{commit, erased, kept, shown, shown_all, tombstone, version};
 use nacre_store::{
-    Commit, Error, Fault, FaultStore, HistorySize, LogOptions, LogStore, MemoryStore, SimDisk,
-    SledStore, Store, Which, load_all,
+    Commit, Error, Fault, FaultStore, HistorySize, LogOptions, LogStore, MasterKey, MemoryStore,
+    SimDisk, SledStore, Store, Which, load_all,
 };
 use nacre_types::{CollectionId, DocKey, Document, Seqno, Vbid};
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ fn each(law: impl Fn(&dyn Store)) {
     let options = LogOptions { segment_bytes: 32 << 10, seed: 1 };
     law(&LogStore::open(directory.path(), true, options).unwrap());
     law(&FaultStore::new(LogStore::open_on(SimDisk::new(), true, options).unwrap()));
+    let master = Some(MasterKey::random().unwrap());
+    law(&LogStore::open_on_with_key(SimDisk::new(), true, options, master).unwrap());
     #[cfg(feature = "fjall")]
     {
         let directory = tempfile::tempdir().unwrap();
