@@ -16,6 +16,8 @@ mod process;
 mod session;
 #[cfg(feature = "sync")]
 mod sync;
+#[cfg(feature = "views")]
+mod views;
 
 use nacre::{Clock, Db, Now, Options, StoreKind, Sync, Threads};
 use std::path::Path;
