@@ -56,6 +56,8 @@ interface NativeDatabase {
   session(wake: () => void): NativeSession
   sync(options: string): NativeSync
   manage(method: string, path: string, body: Buffer): { status: number; body: string }
+  /** Resolves on a thread of Node's pool. */
+  manageLater(method: string, path: string, body: Buffer): Promise<{ status: number; body: string }>
   close(): void
 }
 
@@ -194,6 +196,12 @@ export class Database {
   /** Answers a management request about scopes and collections; 404 for any other request. */
   manage(method: string, path: string, body = ''): { status: number; text: string } {
     const answer = this.#native.manage(method, path, Buffer.from(body))
+    return { status: answer.status, text: answer.body }
+  }
+
+  /** Answers a request about views on another thread, because rows may have to be built first. */
+  async manageLater(method: string, path: string, body = ''): Promise<{ status: number; text: string }> {
+    const answer = await this.#native.manageLater(method, path, Buffer.from(body))
     return { status: answer.status, text: answer.body }
   }
 

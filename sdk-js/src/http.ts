@@ -14,6 +14,7 @@ import type { Agent, IncomingMessage } from 'node:http'
 import { type Access, isCertificateError } from './access.js'
 import { type Address, addressText } from './connection-string.js'
 import { DeadlineOver, type OperationOptions } from './deadline.js'
+import type { Database } from './embedded.js'
 import {
   AuthenticationFailureError,
   CouchbaseError,
@@ -105,6 +106,8 @@ export class HttpClient {
     attempt: Attempt,
     read: (stream: HttpStream) => Promise<T>,
   ): Promise<T> {
+    const { database } = this.#access
+    if (database && service === 'capi') return read(await this.#answered(database, request, attempt))
     for (;;) {
       const nodes = request.node ? [request.node] : await client.nodes(service, attempt)
       for (const address of nodes) {
@@ -127,6 +130,18 @@ export class HttpClient {
       }
       await attempt.pause()
     }
+  }
+
+  /** Returns the answer of a database in this process. */
+  async #answered(database: Database, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
+    const { context, deadline } = attempt
+    if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
+    const asked = database.manageLater(request.method, request.path, request.body).catch((error: Error) => {
+      throw new RequestCanceledError(error.message, context, error)
+    })
+    const { status, text } = await deadline.race(asked)
+    context.status = status
+    return new HttpStream(status, context, single(text), (error) => error as Error, () => {})
   }
 
   async #exchange(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
@@ -201,6 +216,11 @@ export class HttpClient {
     for (const controller of this.#controllers) controller.abort()
     this.#agent?.destroy()
   }
+}
+
+/** Yields a text as the only part of a body. */
+async function* single(text: string): AsyncGenerator<Uint8Array, void, void> {
+  yield Buffer.from(text)
 }
 
 /** Returns the headers of a body. Without its length, Node sends the body of a DELETE as another request. */

@@ -223,6 +223,26 @@
 #define NACRE_NOT_ENCRYPTED 27
 
 /*
+ The design document or the view does not exist.
+ */
+#define NACRE_VIEW_NOT_FOUND 30
+
+/*
+ The rows of a view were not ready in time: try again.
+ */
+#define NACRE_VIEWS_NOT_READY 31
+
+/*
+ The rows of a design document, or the answer to a query, are too large.
+ */
+#define NACRE_VIEWS_TOO_LARGE 32
+
+/*
+ The engine of views failed.
+ */
+#define NACRE_VIEWS_FAILED 33
+
+/*
  A bug in this library.
  */
 #define NACRE_INTERNAL 99
@@ -775,8 +795,8 @@ int nacre_collection_drop(const struct nacre *db, const char *scope, const char 
 int nacre_collections(const struct nacre *db, struct nacre_buffer *names);
 
 /*
- Answers an SDK's request of the management protocol about scopes and collections. `method` and `path` are those of HTTP,
- `body` is a form. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
+ Answers an SDK's request about scopes and collections, or about views. `method` and `path` are those of HTTP, `body` is a form, or
+ JSON for views. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
  */
 int nacre_manage(const struct nacre *db,
                  const char *method,
@@ -1012,6 +1032,38 @@ int nacre_sync_retry(const struct nacre_sync *sync);
  Ends sync, and waits for its thread. The next sync sends what was not sent.
  */
 void nacre_sync_free(struct nacre_sync *sync);
+
+/*
+ Creates or replaces a design document, in JSON: {"collection": "scope.collection", "views": {"by_name": {"map": "function (doc,
+ meta) {..}", "reduce": "_count"}}}; "collection" and "reduce" are optional. Compiles the functions, and refuses invalid ones.
+ */
+int nacre_design_put(const struct nacre *db,
+                     const char *name,
+                     const char *document);
+
+/*
+ Drops a design document and its rows.
+ */
+int nacre_design_drop(const struct nacre *db,
+                      const char *name);
+
+/*
+ Queries a view. `parameters` is NULL or the query string of the same request to a server, such as "group=true&limit=10"; keys are
+ JSON, percent-encoded. First brings the rows up to date, unless "stale=ok" or "stale=update_after" is among them; this may take up
+ to `timeout_ms` milliseconds, 0 for no limit. Writes JSON to `answer`: {"total_rows": 1, "rows": [{"id": .., "key": .., "value":
+ ..}]}. The calling thread needs 512 KiB of free stack. Free the buffer.
+ */
+int nacre_view_query(const struct nacre *db,
+                     const char *design,
+                     const char *view,
+                     const char *parameters,
+                     uint64_t timeout_ms,
+                     struct nacre_buffer *answer);
+
+/*
+ Brings the rows of all views up to date, so that queries with "stale=ok" return what was written before.
+ */
+int nacre_views_update(const struct nacre *db);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -97,6 +97,44 @@ folderTest('what is no key is refused by name', async (url) => {
   assert(!existsSync(url.slice('nacre://'.length)))
 })
 
+folderTest('views follow the documents', async (url) => {
+  const { DesignDocument, DesignDocumentView } = nacre
+  {
+    await using cluster = await connect(url)
+    const bucket = cluster.bucket('default')
+    const docs = bucket.defaultCollection()
+    const manager = bucket.viewIndexes()
+    await assert.rejects(manager.getDesignDocument('orders'), nacre.DesignDocumentNotFoundError)
+    const total = new DesignDocumentView('function (doc, meta) { emit(doc.customer, doc.total); }', '_sum')
+    const letters = new DesignDocumentView(
+      "function (doc, meta) { doc.customer.split('').forEach(function (c) { emit(c, null); }); }",
+    )
+    await manager.upsertDesignDocument(new DesignDocument({ name: 'orders', views: { total, letters } }))
+    for (const [number, customer] of ['ann', 'bob', 'ann'].entries()) {
+      await docs.upsert(`o${number}`, { customer, total: number + 1 })
+    }
+    const { rows } = await bucket.viewQuery('orders', 'total', { group: true })
+    assert.deepEqual(rows.map(({ key, value }) => [key, value]), [['ann', 4], ['bob', 2]])
+    const ofBob = await bucket.viewQuery('orders', 'total', { keys: ['bob'], reduce: false })
+    assert.deepEqual(ofBob.rows, [{ id: 'o1', key: 'bob', value: 2 }])
+    assert.equal(ofBob.meta.totalRows, 3)
+    const many = Array.from({ length: 4 }, () => bucket.viewQuery('orders', 'letters', { key: 'n' }))
+    for (const found of await Promise.all(many)) assert.equal(found.rows.length, 4)
+    await assert.rejects(bucket.viewQuery('orders', 'none'), nacre.ViewNotFoundError)
+    await assert.rejects(bucket.viewQuery('orders', 'letters', { reduce: true }), nacre.ViewEngineError)
+    const broken = new DesignDocument({ name: 'broken', views: { v: new DesignDocumentView('function (') } })
+    await assert.rejects(manager.upsertDesignDocument(broken), /map of view/)
+  }
+  // Definitions are part of the folder.
+  await using cluster = await connect(url)
+  const bucket = cluster.bucket('default')
+  const manager = bucket.viewIndexes()
+  assert.deepEqual((await manager.getAllDesignDocuments()).map(({ name }) => name), ['orders'])
+  assert.deepEqual((await bucket.viewQuery('orders', 'total')).rows.map(({ value }) => value), [6])
+  await manager.dropDesignDocument('orders')
+  await assert.rejects(bucket.viewQuery('orders', 'total'), nacre.ViewNotFoundError)
+})
+
 folderTest('what is no database is refused by name', async (url) => {
   for (const wrong of ['nacre://relative', 'nacre:///x?speed=1', 'nacre:///x?vbuckets=many', 'nacre:///x?sync=often']) {
     await assert.rejects(connect(wrong), nacre.InvalidArgumentError)

@@ -23,7 +23,12 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from ._record import dataclass
-from .exceptions import CouchbaseException, InternalServerFailureException, InvalidArgumentException
+from .exceptions import (
+    CouchbaseException,
+    InternalServerFailureException,
+    InvalidArgumentException,
+    RequestCanceledException,
+)
 
 IN_MEMORY = ":memory:"
 _TURN_REQUESTS = 64
@@ -282,6 +287,32 @@ class Database:
             database.users += 1
             return database
 
+    def manage(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Returns the status and body of the response to an HTTP request.
+
+        Raises:
+            CouchbaseException: if the database refuses it.
+        """
+        status, answer = c_int(), _Buffer()
+        arguments = (method.encode(), path.encode(), body, len(body), byref(status), byref(answer))
+        self.library.require("nacre_manage", self.handle, *arguments)
+        return status.value, self.library.take(answer)
+
+    def manage_open(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Like `manage`, on any thread. The database stays open until the response.
+
+        Raises:
+            CouchbaseException: if the database refuses it, or was closed before.
+        """
+        with _LOCK:
+            if not self.users:
+                raise RequestCanceledException("the database is closed")
+            self.users += 1
+        try:
+            return self.manage(method, path, body)
+        finally:
+            self.leave()
+
     def leave(self) -> None:
         """Leaves the database. The last leaver closes it.
 
@@ -351,11 +382,15 @@ class Carrier:
         Raises:
             CouchbaseException: if the database refuses it.
         """
-        database = self.database()
-        status, answer = c_int(), _Buffer()
-        arguments = (method.encode(), path.encode(), body, len(body), byref(status), byref(answer))
-        database.library.require("nacre_manage", database.handle, *arguments)
-        return status.value, database.library.take(answer)
+        return self.database().manage(method, path, body)
+
+    async def manage_later(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Like `manage`, on another thread, for requests about views.
+
+        Raises:
+            CouchbaseException: if the database refuses it, or is closed first.
+        """
+        return await asyncio.to_thread(self.database().manage_open, method, path, body)
 
     def _woken(self) -> None:
         if self._database is not None:

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import field
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from ._client import Attempt, KvClient
@@ -26,6 +27,9 @@ from .exceptions import (
 )
 from .observability.tracing import RequestSpan
 
+if TYPE_CHECKING:
+    from ._embedded import Carrier
+
 _CONNECT_SECONDS_MAX = 5.0
 """How long a node may take to be connected to before the next one is tried."""
 _IDLE_SECONDS_MAX = 4.0
@@ -36,6 +40,8 @@ _IDLE_CONNECTIONS_MAX = 16
 BODY_BYTES_MAX = 256 * 1024 * 1024
 """Largest answer that is read, where it is kept in memory."""
 _PART_BYTES = 64 * 1024
+_IN_PROCESS = ("mgmt", "capi")
+"""The services that a database in this process has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +102,12 @@ class HttpStream:
 
     status: int
     context: ErrorContext
-    socket: _Socket
+    reader: asyncio.StreamReader
     headers: dict[str, str]
     deadline: float
     client: "HttpClient"
+    socket: _Socket | None = None
+    """The connection; None for an answer of this process."""
     reads: bool = False
     """The request changes nothing."""
     is_complete: bool = False
@@ -114,7 +122,7 @@ class HttpStream:
             DecodingFailureException: if it is not HTTP, or too large.
         """
         try:
-            async with aclosing(body_parts(self.socket.reader, self.headers, limit)) as body:
+            async with aclosing(body_parts(self.reader, self.headers, limit)) as body:
                 while True:
                     async with asyncio.timeout_at(self.deadline):
                         part = await anext(body, None)
@@ -189,14 +197,6 @@ class HttpClient:
             RequestCanceledException: if the connection breaks, or the cluster is closed.
             DecodingFailureException: if the response is not HTTP, or too large.
         """
-        if self.security.carrier is not None and service == "mgmt":
-            context = ErrorContext(
-                bucket=client.bucket, operation=f"{request.method} {request.path}"
-            )
-            self.check_open(context)
-            carrier = self.security.carrier
-            status, body = carrier.manage(request.method, request.path, request.body)
-            return HttpResponse(status, body, context)
         clock = asyncio.get_running_loop()
         deadline = clock.time() + timeout
         attempt: Attempt | None = None
@@ -242,9 +242,12 @@ class HttpClient:
         try:
             async with limit:
                 self._limits.add(limit)
-                stream = await self._attempts(
-                    client, service, request, attempt, deadline, node, once
-                )
+                if (carrier := self.security.carrier) is not None and service in _IN_PROCESS:
+                    stream = await self._answered(carrier, service, request, attempt, deadline)
+                else:
+                    stream = await self._attempts(
+                        client, service, request, attempt, deadline, node, once
+                    )
         except TimeoutError:
             self.check_open(attempt.context)
             raise attempt.expired(request.reads) from attempt.cause
@@ -253,7 +256,9 @@ class HttpClient:
         try:
             yield stream
         finally:
-            self._release(stream.socket, stream.is_complete and _keeps_alive(stream.headers))
+            if stream.socket is not None:
+                is_reusable = stream.is_complete and _keeps_alive(stream.headers)
+                self._release(stream.socket, is_reusable)
 
     async def _attempts(
         self,
@@ -309,9 +314,39 @@ class HttpClient:
                     self._release(socket, False)
                     raise AuthenticationException(context=context)
                 return HttpStream(
-                    status, context, socket, headers, deadline, self, reads=request.reads
+                    status,
+                    context,
+                    socket.reader,
+                    headers,
+                    deadline,
+                    self,
+                    socket,
+                    reads=request.reads,
                 )
             await attempt.pause()
+
+    async def _answered(
+        self,
+        carrier: "Carrier",
+        service: str,
+        request: HttpRequest,
+        attempt: Attempt,
+        deadline: float,
+    ) -> HttpStream:
+        """Returns the answer of a database in this process."""
+        # The rows of a view may have to be built first, which takes longer than a turn of the loop.
+        if service == "capi":
+            status, body = await carrier.manage_later(request.method, request.path, request.body)
+        else:
+            status, body = carrier.manage(request.method, request.path, request.body)
+        attempt.context.status = status
+        reader = asyncio.StreamReader()
+        reader.feed_data(body)
+        reader.feed_eof()
+        headers = {"content-length": str(len(body))}
+        return HttpStream(
+            status, attempt.context, reader, headers, deadline, self, reads=request.reads
+        )
 
     def _head(self, address: Address, request: HttpRequest) -> bytes:
         authorization = self.security.http_authorization

@@ -11,6 +11,7 @@ from pathlib import Path
 import nacre
 from nacre import exceptions as e
 from nacre._embedded import DatabaseInUseException, DatabaseKeyException
+from nacre.views import DesignDocument, View
 
 OTHER = """
 import asyncio, sys
@@ -105,6 +106,49 @@ class FolderTest(unittest.IsolatedAsyncioTestCase):
             await one.bucket("default").default_collection().upsert("k", 1)
             exists = await other.bucket("default").default_collection().exists("k")
             self.assertFalse(exists.exists)
+
+    async def test_views_follow_the_documents(self) -> None:
+        async with await nacre.connect(self.url) as cluster:
+            bucket = cluster.bucket("default")
+            docs = bucket.default_collection()
+            manager = bucket.view_indexes()
+            with self.assertRaises(e.DesignDocumentNotFoundException):
+                await manager.get_design_document("orders")
+            total = View("function (doc, meta) { emit(doc.customer, doc.total); }", "_sum")
+            words = View(
+                "function (doc, meta) { doc.customer.split('').forEach("
+                "function (c) { emit(c, null); }); }"
+            )
+            design = DesignDocument("orders", {"total": total, "letters": words})
+            await manager.upsert_design_document(design)
+            for number, customer in enumerate(["ann", "bob", "ann"]):
+                await docs.upsert(f"o{number}", {"customer": customer, "total": number + 1})
+            rows = [row async for row in bucket.view_query("orders", "total", group=True)]
+            self.assertEqual([(row.key, row.value) for row in rows], [("ann", 4), ("bob", 2)])
+            of_bob = bucket.view_query("orders", "total", keys=["bob"], reduce=False)
+            self.assertEqual([(row.id, row.value) async for row in of_bob], [("o1", 2)])
+            self.assertEqual(of_bob.metadata().total_rows, 3)
+            many = [bucket.view_query("orders", "letters", key="n") for _ in range(4)]
+            found = await asyncio.gather(*(query.execute() for query in many))
+            self.assertEqual([len(rows) for rows in found], [4] * 4)
+            with self.assertRaises(e.ViewNotFoundException):
+                await bucket.view_query("orders", "none").execute()
+            with self.assertRaises(e.ViewEngineException):
+                await bucket.view_query("orders", "letters", reduce=True).execute()
+            with self.assertRaises(e.CouchbaseException):
+                broken = DesignDocument("broken", {"v": View("function (")})
+                await manager.upsert_design_document(broken)
+        # Definitions are part of the folder.
+        async with await nacre.connect(self.url) as cluster:
+            bucket = cluster.bucket("default")
+            manager = bucket.view_indexes()
+            names = [one.name for one in await manager.get_all_design_documents()]
+            self.assertEqual(names, ["orders"])
+            rows = await bucket.view_query("orders", "total").execute()
+            self.assertEqual([row.value for row in rows], [6])
+            await manager.drop_design_document("orders")
+            with self.assertRaises(e.ViewNotFoundException):
+                await bucket.view_query("orders", "total").execute()
 
     async def test_other_services_are_not_there(self) -> None:
         async with await nacre.connect(self.url) as cluster:

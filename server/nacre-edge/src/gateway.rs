@@ -31,8 +31,9 @@ pub(crate) struct Gateway {
     pub budgets: Budgets,
     pub hosts: Hosts,
     pub connections: Arc<Connections>,
+    /// Limits the requests about views.
     #[cfg(feature = "views")]
-    pub views: crate::views::Views,
+    pub view_waiters: Semaphore,
     settings: Arc<dyn Space>,
     upstream: Option<Link>,
     is_hub: AtomicBool,
@@ -95,7 +96,7 @@ impl Gateway {
             hosts: options.hosts(),
             connections: Connections::new(options.limits()),
             #[cfg(feature = "views")]
-            views: crate::views::Views::new(&db, &settings),
+            view_waiters: Semaphore::new(crate::views::WAITERS_MAX),
             db,
             settings,
             upstream,
@@ -115,8 +116,6 @@ impl Gateway {
     /// Ends connections and sync.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        #[cfg(feature = "views")]
-        self.views.stop();
         if let Some(link) = &self.upstream {
             link.end();
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! programs ─► HTTP: door ─► endpoints, documents ─► Db (folder) ◄─ sync ─► a bucket of a cluster   with an upstream
 //! devices  ─► /_sync/default: devices ───────────────┘                                            without one
-//! programs ─► /default/_design/…: views ◄─ changes ──┘
+//! programs ─► /default/_design/…: views ─────────────┘
 //! ```
 //!
 //! Paths, statuses and errors are those of a node (`/api/v1`, `/health`, `/_sync/default`), so that a program for one works with
@@ -20,8 +20,6 @@
 )]
 
 mod access;
-#[cfg(feature = "views")]
-mod design;
 mod devices;
 mod documents;
 mod door;

@@ -21,4 +21,6 @@ mod session;
 mod subdocument;
 #[cfg(feature = "sync")]
 mod sync;
+#[cfg(feature = "views")]
+mod views;
 mod wake;

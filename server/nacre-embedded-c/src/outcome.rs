@@ -61,6 +61,14 @@ pub const NACRE_WRONG_KEY: c_int = 25;
 pub const NACRE_ENCRYPTED: c_int = 26;
 /// A key was given for a database that is not encrypted.
 pub const NACRE_NOT_ENCRYPTED: c_int = 27;
+/// The design document or the view does not exist.
+pub const NACRE_VIEW_NOT_FOUND: c_int = 30;
+/// The rows of a view were not ready in time: try again.
+pub const NACRE_VIEWS_NOT_READY: c_int = 31;
+/// The rows of a design document, or the answer to a query, are too large.
+pub const NACRE_VIEWS_TOO_LARGE: c_int = 32;
+/// The engine of views failed.
+pub const NACRE_VIEWS_FAILED: c_int = 33;
 /// A bug in this library.
 pub const NACRE_INTERNAL: c_int = 99;
 
@@ -96,6 +104,10 @@ fn status_of(error: &Error) -> c_int {
         Error::Forked => NACRE_FORKED,
         Error::Gone(_) => NACRE_GONE,
         Error::SessionEnded(_) => NACRE_SESSION_ENDED,
+        Error::ViewNotFound(_) => NACRE_VIEW_NOT_FOUND,
+        Error::ViewsNotReady => NACRE_VIEWS_NOT_READY,
+        Error::ViewsTooLarge(_) => NACRE_VIEWS_TOO_LARGE,
+        Error::ViewsFailed(_) => NACRE_VIEWS_FAILED,
         _ => NACRE_INTERNAL,
     }
 }

@@ -101,7 +101,7 @@ impl OpenOptions {
     }
 }
 
-/// The answer to a request about scopes and collections.
+/// The answer to a request about scopes and collections, or about views.
 #[napi(object)]
 pub struct Answer {
     /// The HTTP status.
@@ -150,6 +150,18 @@ impl Database {
         Ok(Answer { status: status.into(), body })
     }
 
+    /// Answers a request about views. Resolves on a thread of Node's pool: rows may have to be built first.
+    #[napi]
+    pub fn manage_later(
+        &self,
+        method: String,
+        path: String,
+        body: Buffer,
+    ) -> Result<AsyncTask<Manage>> {
+        let db = self.open()?.clone();
+        Ok(AsyncTask::new(Manage { db, method, path, body: body.to_vec() }))
+    }
+
     /// Keeps the database in step with a bucket. `options` is JSON: see `nacre_sync_start` of the C library.
     #[napi]
     pub fn sync(&self, options: String) -> Result<Sync> {
@@ -170,6 +182,28 @@ impl Database {
     #[napi]
     pub fn close(&mut self) -> Result<()> {
         self.db.take().map_or(Ok(()), |db| db.close().map_err(|error| failed(&error)))
+    }
+}
+
+/// Answers a request on a thread of Node's pool.
+pub struct Manage {
+    db: Db,
+    method: String,
+    path: String,
+    body: Vec<u8>,
+}
+
+impl Task for Manage {
+    type Output = (u16, String);
+    type JsValue = Answer;
+
+    fn compute(&mut self) -> Result<(u16, String)> {
+        let answer = self.db.manage(&self.method, &self.path, &self.body);
+        answer.map_err(|error| failed(&error))
+    }
+
+    fn resolve(&mut self, _: Env, (status, body): (u16, String)) -> Result<Answer> {
+        Ok(Answer { status: status.into(), body })
     }
 }
 

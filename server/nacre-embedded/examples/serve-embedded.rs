@@ -1,11 +1,11 @@
-//! Serves the sessions of an embedded database on a port of this machine: `serve-embedded FOLDER`.
+//! Serves the sessions of an embedded database on a port of this machine, and its views on another: `serve-embedded FOLDER`.
 //!
-//! The cases of `conformance` reach the database through this program. It prints the port, and ends when its standard input ends.
-#![expect(clippy::disallowed_methods, reason = "the example is an application: it opens a port")]
+//! The cases of `conformance` reach the database through this program. It prints both ports, and ends when its standard input ends.
+#![expect(clippy::disallowed_methods, reason = "the example is an application: it opens ports")]
 
 use nacre::{Db, Session};
 use std::error::Error;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -27,7 +27,17 @@ fn main() {
     let folder = std::env::args().nth(1).expect("the first argument is a folder");
     let db = Db::open(&folder).expect("the folder opens");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    println!("{}", listener.local_addr().expect("the port is bound").port());
+    let views = TcpListener::bind("127.0.0.1:0").expect("a second port is free");
+    let port = |of: &TcpListener| of.local_addr().expect("the port is bound").port();
+    println!("{} {}", port(&listener), port(&views));
+    let served = db.clone();
+    thread::spawn(move || {
+        for stream in views.incoming().map_while(Result::ok) {
+            let db = served.clone();
+            // A client that leaves early is no failure.
+            thread::spawn(move || drop(respond(&db, &stream)));
+        }
+    });
     let served = db.clone();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
@@ -39,6 +49,36 @@ fn main() {
     let mut ignored = Vec::new();
     io::stdin().read_to_end(&mut ignored).expect("the standard input can be read");
     db.close().expect("the database closes");
+}
+
+/// Answers one HTTP request.
+fn respond(db: &Db, mut stream: &TcpStream) -> Result<(), Box<dyn Error>> {
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut request = String::new();
+    reader.read_line(&mut request)?;
+    let mut body: Vec<u8> = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let header = line.trim_end().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        if let Some(size) = header.strip_prefix("content-length:") {
+            body.resize(size.trim().parse::<usize>()?, 0);
+        }
+    }
+    reader.read_exact(&mut body)?;
+    let mut words = request.split_whitespace();
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (status, text) = db.manage(method, target, &body)?;
+    let size = text.len();
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all((head + &text).as_bytes())?;
+    Ok(())
 }
 
 /// Passes bytes between a client and a session until one of them ends.

@@ -1,5 +1,6 @@
 //! Listeners: the changes of a database or collection, in order.
 
+use crate::db::Inner;
 use crate::{Db, Error, token};
 use nacre_bucket::{ChangeConsumer, Waiter};
 use nacre_dcp::{Address, End, Interest, Message, Resume, ResumePoint, Wanted, resume};
@@ -122,12 +123,7 @@ impl Waiter for ListenerWaker {
 /// caller's reads do the work, and a slow listener delays no writer.
 pub struct Changes {
     db: Db,
-    consumer: ChangeConsumer,
-    waker: Arc<ListenerWaker>,
-    points: Vec<ResumePoint>,
-    /// The start and end of the current snapshot of each vBucket.
-    snapshots: Vec<(Seqno, Seqno)>,
-    ended: Option<Error>,
+    stream: Stream,
 }
 
 impl Changes {
@@ -136,7 +132,67 @@ impl Changes {
         collection: Option<CollectionId>,
         since: Since<'_>,
     ) -> Result<Changes, Error> {
-        let inner = db.inner();
+        let stream = Stream::open(db.inner(), collection, since)?;
+        Ok(Changes { db: db.clone(), stream })
+    }
+
+    /// Calls `wake`, on any thread, when [`Changes::try_next`] may return something. The callback must return at once; it may
+    /// call the database, but not this listener.
+    pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.stream.waker.wake.lock() = Some(Box::new(wake));
+    }
+
+    /// Returns the next change if one is available now.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::CollectionNotFound`] when the collection was dropped, [`Error::Damaged`]
+    /// when history cannot be read from the disk. These errors are final.
+    pub fn try_next(&mut self) -> Result<Option<Change>, Error> {
+        self.stream.try_next(self.db.inner())
+    }
+
+    /// Returns true if a task reads history from disk, so that changes may follow although [`Changes::try_next`] has returned `None`.
+    #[cfg(feature = "sync")]
+    pub(crate) fn is_reading(&self) -> bool {
+        self.stream.is_reading()
+    }
+
+    /// Returns the next change and waits for it up to `timeout`; `None` when none came.
+    ///
+    /// # Errors
+    /// As for [`Changes::try_next`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>, Error> {
+        self.stream.next_within(self.db.inner(), timeout)
+    }
+
+    /// Returns true if the listener has seen everything that was written before this call.
+    pub fn is_caught_up(&self) -> bool {
+        self.stream.is_caught_up()
+    }
+
+    /// Returns the position of the listener, after the last change that it returned. A listener that begins at the token misses
+    /// no change and returns none twice.
+    pub fn token(&self) -> String {
+        token::write(&self.stream.points)
+    }
+}
+
+/// The streams of a listener, which do not keep the database open: the database itself may own them.
+pub(crate) struct Stream {
+    consumer: ChangeConsumer,
+    waker: Arc<ListenerWaker>,
+    points: Vec<ResumePoint>,
+    /// The start and end of the current snapshot of each vBucket.
+    snapshots: Vec<(Seqno, Seqno)>,
+    ended: Option<Error>,
+}
+
+impl Stream {
+    pub fn open(
+        inner: &Inner,
+        collection: Option<CollectionId>,
+        since: Since<'_>,
+    ) -> Result<Stream, Error> {
         inner.check()?;
         let count = inner.bucket.vbucket_count();
         let mut points = match since {
@@ -188,23 +244,13 @@ impl Changes {
         }
         let snapshots = points.iter().map(|point| (point.snapshot_start, point.snapshot_end));
         let snapshots = snapshots.collect();
-        Ok(Changes { db: db.clone(), consumer, waker, points, snapshots, ended: None })
+        Ok(Stream { consumer, waker, points, snapshots, ended: None })
     }
 
-    /// Calls `wake`, on any thread, when [`Changes::try_next`] may return something. The callback must return at once; it may
-    /// call the database, but not this listener.
-    pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
-        *self.waker.wake.lock() = Some(Box::new(wake));
-    }
-
-    /// Returns the next change if one is available now.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`], [`Error::CollectionNotFound`] when the collection was dropped, [`Error::Damaged`]
-    /// when history cannot be read from the disk. These errors are final.
-    pub fn try_next(&mut self) -> Result<Option<Change>, Error> {
+    /// See [`Changes::try_next`].
+    pub fn try_next(&mut self, inner: &Inner) -> Result<Option<Change>, Error> {
         loop {
-            self.db.inner().check()?;
+            inner.check()?;
             if let Some(error) = &self.ended {
                 return Err(error.clone());
             }
@@ -219,7 +265,7 @@ impl Changes {
                 self.consumer.begin_scans();
             } else if self.consumer.producer.holds_scans() {
                 // A task reads the history that is no longer in memory; the call may step that task here.
-                self.db.inner().runner.help();
+                inner.runner.help();
                 if !self.consumer.has_scanned() {
                     return Ok(None);
                 }
@@ -229,22 +275,22 @@ impl Changes {
         }
     }
 
-    /// Returns true if a task reads history from disk, so that changes may follow although [`Changes::try_next`] has returned `None`.
     #[cfg(feature = "sync")]
-    pub(crate) fn is_reading(&self) -> bool {
+    fn is_reading(&self) -> bool {
         self.consumer.producer.holds_scans() && !self.consumer.has_scanned()
     }
 
-    /// Returns the next change and waits for it up to `timeout`; `None` when none came.
-    ///
-    /// # Errors
-    /// As for [`Changes::try_next`].
-    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>, Error> {
+    /// See [`Changes::next_within`].
+    pub fn next_within(
+        &mut self,
+        inner: &Inner,
+        timeout: Duration,
+    ) -> Result<Option<Change>, Error> {
         let until = Instant::now().checked_add(timeout);
         loop {
             // Reset first: a change that comes meanwhile rings again.
             *self.waker.has_news.lock() = false;
-            if let Some(change) = self.try_next()? {
+            if let Some(change) = self.try_next(inner)? {
                 return Ok(Some(change));
             }
             let mut has_news = self.waker.has_news.lock();
@@ -261,16 +307,10 @@ impl Changes {
         }
     }
 
-    /// Returns true if the listener has seen everything that was written before this call.
+    /// See [`Changes::is_caught_up`].
     pub fn is_caught_up(&self) -> bool {
-        let high = self.db.inner().bucket.high_seqnos();
+        let high = self.consumer.bucket.high_seqnos();
         self.points.iter().zip(high).all(|(point, high)| point.seqno >= high)
-    }
-
-    /// Returns the position of the listener, after the last change that it returned. A listener that begins at the token misses
-    /// no change and returns none twice.
-    pub fn token(&self) -> String {
-        token::write(&self.points)
     }
 
     fn take(&mut self, vbid: Vbid, message: Message) -> Option<Change> {
@@ -326,13 +366,13 @@ impl Iterator for Changes {
     type Item = Result<Change, Error>;
 
     fn next(&mut self) -> Option<Result<Change, Error>> {
-        if self.ended.is_some() {
+        if self.stream.ended.is_some() {
             return None;
         }
         match self.next_within(Duration::MAX) {
             Ok(change) => change.map(Ok),
             Err(error) => {
-                self.ended = Some(error.clone());
+                self.stream.ended = Some(error.clone());
                 Some(Err(error))
             }
         }

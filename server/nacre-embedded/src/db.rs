@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     is_closed: AtomicBool,
     #[cfg(feature = "sync")]
     pub is_syncing: AtomicBool,
+    #[cfg(feature = "views")]
+    pub indexes: crate::views::Indexes,
 }
 
 /// Figures of a database.
@@ -129,6 +131,8 @@ impl Db {
             is_closed: AtomicBool::new(false),
             #[cfg(feature = "sync")]
             is_syncing: AtomicBool::new(false),
+            #[cfg(feature = "views")]
+            indexes: crate::views::Indexes::default(),
         })))
     }
 
@@ -364,8 +368,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Changes scopes and collections: in the folder first, then in the bucket.
-    fn change(&self, change: &Change) -> Result<(), Error> {
+    /// Calls `read` with the bucket's configuration.
+    #[cfg(feature = "views")]
+    pub fn with_config<T>(&self, read: impl FnOnce(&nacre_cluster::Bucket) -> T) -> T {
+        read(&self.cluster.lock().buckets[BUCKET])
+    }
+
+    /// Changes scopes, collections and design documents: in the folder first, then in the bucket.
+    pub fn change(&self, change: &Change) -> Result<(), Error> {
         self.check()?;
         let mut cluster = self.cluster.lock();
         let mut after = cluster.clone();
@@ -430,6 +440,8 @@ impl Inner {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        #[cfg(feature = "views")]
+        self.indexes.clear();
         let flushed = self.flush();
         self.bucket.close();
         self.runner.stop();
@@ -460,5 +472,7 @@ impl Drop for Inner {
         // The parent still uses these files: this process must not write to them, not even when it exits.
         std::mem::forget((Arc::clone(&self.bucket), Arc::clone(&self.host), self.gate.take()));
         std::mem::forget((self.folder.get_mut().take(), Arc::clone(&self.runner)));
+        #[cfg(feature = "views")]
+        std::mem::forget(std::mem::take(&mut self.indexes));
     }
 }

@@ -48,6 +48,18 @@ pub enum Error {
     /// The scope or collection already exists.
     #[error("{0} exists already")]
     KeyspaceExists(String),
+    /// The design document or the view does not exist.
+    #[error("view not found: {0}")]
+    ViewNotFound(String),
+    /// The rows of a view were not ready in time: the next query continues where this one has ended.
+    #[error("the rows are not ready yet: try again")]
+    ViewsNotReady,
+    /// The rows of a design document, or the answer to a query, are too large.
+    #[error("{0}")]
+    ViewsTooLarge(String),
+    /// The views plugin failed. The next query builds the rows again.
+    #[error("the views have failed: {0}")]
+    ViewsFailed(String),
     /// The folder is open in the process `pid`, which may be this one. 0 if that process has not yet written its number.
     #[error("the database is in use by process {pid}")]
     InUse {
@@ -133,7 +145,11 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Error::DocumentLocked | Error::Full | Error::InUse { .. } | Error::NotInStep(_)
+            Error::DocumentLocked
+                | Error::Full
+                | Error::InUse { .. }
+                | Error::NotInStep(_)
+                | Error::ViewsNotReady
         )
     }
 
@@ -187,6 +203,7 @@ impl From<nacre_cluster::Refusal> for Error {
             Refused::CollectionExists { scope, collection } => {
                 Error::KeyspaceExists(format!("{scope}.{collection}"))
             }
+            Refused::DesignDocumentNotFound { name } => Error::ViewNotFound(name),
             refused => Error::InvalidArgument(refused.to_string()),
         }
     }

@@ -16,7 +16,8 @@
 //! Collection::get, upsert, … ─► Bucket::apply ─► memory          the calling thread, which never waits for a lock held over I/O
 //! Session::receive(frames)   ─┘        │ history
 //!                                      ├──► flusher ─► folder/documents    one thread, or the caller that asks for durability
-//!                                      └──► Changes                        the caller that reads them
+//!                                      ├──► Changes                        the caller that reads them
+//!                                      └──► rows of views                  the caller that queries them
 //! Db::query ─► planner, evaluator ─► Collection                             the calling thread
 //! ```
 //!
@@ -51,6 +52,8 @@ mod subdocument;
 #[cfg(feature = "sync")]
 mod sync;
 mod token;
+#[cfg(feature = "views")]
+mod views;
 
 pub use changes::{Change, ChangeKind, Changes, Since};
 pub use collection::{Collection, Found, Stored, Write};
@@ -68,6 +71,8 @@ pub use sync::{
     PARKED_BODIES_COLLECTION, PARKED_COLLECTION, SYNC_PROTOCOL, SYNC_SCOPE, SyncEvent, SyncHandle,
     SyncOptions, SyncSession, SyncState, SyncStatus, Verdict, Version,
 };
+#[cfg(feature = "views")]
+pub use views::{Stale, ViewQuery};
 
 pub use nacre_store::Key;
 pub use nacre_types::{Cas, Now};

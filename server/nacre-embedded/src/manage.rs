@@ -1,4 +1,5 @@
-//! Management of scopes and collections for SDKs: the management port's requests about them, without a port.
+//! Management of scopes and collections for SDKs: the management port's requests about them, without a port. Requests about views
+//! are in `views/requests.rs`.
 //!
 //! ```text
 //! GET    /pools/default/buckets/default/scopes
@@ -9,6 +10,8 @@
 //! ```
 
 use crate::host::manifest_json;
+#[cfg(feature = "views")]
+use crate::views::manage as about_views;
 use crate::{Db, Error};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -16,14 +19,17 @@ use serde_json::json;
 const ROOT: &str = "/pools/default/buckets/default/scopes";
 
 impl Db {
-    /// Answers a request of the management protocol about scopes and collections. `method` and `path` are those of HTTP, `body`
-    /// is a form. Returns the status and the body of the answer, which is JSON. The status is 404 for requests that the database
-    /// does not support.
+    /// Answers a request of an SDK about scopes and collections, or about views (`/default/_design/…`). `method` and `path` are those
+    /// of HTTP, `body` is a form, or JSON for views. Returns the status and the body of the answer, which is JSON. The status is 404
+    /// for requests that the database does not support, and 501 for views in a library without the feature `views`.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`], and errors of the disk. An invalid request gets an answer, not an error.
     pub fn manage(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String), Error> {
         self.inner().check()?;
+        if let Some(answer) = about_views(self, method, path, body)? {
+            return Ok(answer);
+        }
         let path = path.split('?').next().unwrap_or_default();
         let unknown = || Ok((404, json!("Requested resource not found.").to_string()));
         let rest = path.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -92,12 +98,19 @@ impl Db {
     }
 }
 
-fn decoded(part: &str) -> String {
+#[cfg(not(feature = "views"))]
+fn about_views(_: &Db, _: &str, path: &str, _: &[u8]) -> Result<Option<(u16, String)>, Error> {
+    let reason = "this library was built without views";
+    let answer = || (501, json!({"error": "no_views", "reason": reason}).to_string());
+    Ok(path.starts_with("/default/_design/").then(answer))
+}
+
+pub(crate) fn decoded(part: &str) -> String {
     percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 /// Reads a form: names and values.
-fn form(body: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn form(body: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(body);
     let fields = text.split('&').filter_map(|field| field.split_once('='));
     fields

@@ -96,7 +96,7 @@ const NODE: Goal =
     Goal { what: "Node.js: get and parse, against the bindings of LMDB", unit: "x", min: 1.0 };
 
 /// A library or program, its build options, and its maximum size in MB.
-const SIZES: [(&str, &[&str], &str, Limit); 4] = [
+const SIZES: [(&str, &[&str], &str, Limit); 5] = [
     (
         C,
         &["--no-default-features"],
@@ -105,24 +105,39 @@ const SIZES: [(&str, &[&str], &str, Limit); 4] = [
     ),
     (
         "nacre-embedded-node",
+        &["--no-default-features"],
+        ADDON_FILE,
+        Limit { what: "the addon for Node.js, with sync and sled", unit: " MB", max: 4.0 },
+    ),
+    (
+        "nacre-embedded-node",
         &[],
-        "libnacre_embedded_node.so",
-        Limit { what: "the addon for Node.js, with sync", unit: " MB", max: 4.0 },
+        ADDON_FILE,
+        Limit { what: "the addon for Node.js, with views, sync and sled", unit: " MB", max: 8.0 },
     ),
     (
         EDGE,
         &[],
         EDGE,
-        Limit { what: "the gateway nacre-edge, with sync and sled", unit: " MB", max: 12.0 },
+        Limit { what: "the gateway nacre-edge, with views, sync and sled", unit: " MB", max: 12.0 },
     ),
     // Last, because the SDKs load this build.
-    (C, &[], C_FILE, Limit { what: "libnacre.so with sync and sled", unit: " MB", max: 8.0 }),
+    (
+        C,
+        &[],
+        C_FILE,
+        Limit { what: "libnacre.so with views, sync and sled", unit: " MB", max: 8.0 },
+    ),
 ];
 const C: &str = "nacre-embedded-c";
 const C_FILE: &str = "libnacre_c.so";
+const ADDON_FILE: &str = "libnacre_embedded_node.so";
 const EDGE: &str = "nacre-edge";
-const WHEEL: Limit =
-    Limit { what: "libnacre.so with sync and sled, as a wheel packs it", unit: " MB", max: 4.0 };
+const WHEEL: Limit = Limit {
+    what: "libnacre.so with views, sync and sled, as a wheel packs it",
+    unit: " MB",
+    max: 4.0,
+};
 const IDLE: Limit = Limit { what: "own memory of an idle gateway", unit: " MB", max: 16.0 };
 
 /// Prints the sizes of the libraries; reports those that are too large.
@@ -187,7 +202,7 @@ impl Libraries {
     fn build() -> Result<Libraries, String> {
         Ok(Libraries {
             c: build(C, &[], C_FILE)?,
-            addon: build("nacre-embedded-node", &[], "libnacre_embedded_node.so")?,
+            addon: build("nacre-embedded-node", &[], ADDON_FILE)?,
         })
     }
 }

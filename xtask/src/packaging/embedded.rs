@@ -1,6 +1,6 @@
 //! Packages for databases in the process: a wheel with libnacre for sdk-py, and an npm package with the addon for sdk-js.
 //!
-//! Each is installed without a network into an empty folder, in which the program of the guide then runs.
+//! Each is installed without a network into an empty folder, in which the program of the guide then runs, and one that queries a view.
 
 use super::{copy, create, size, write};
 use serde_json::json;
@@ -15,6 +15,40 @@ const PROFILE: &str = "edge";
 const PACKAGE_BYTES_MAX: u64 = 4_000_000;
 /// The page with a program in each language.
 const GUIDE: &str = "docs/guides/embed.md";
+/// A program that prints the keys of a view whose function needs the engine for JavaScript.
+const VIEW_IN_PYTHON: &str = r#"
+import asyncio
+import sys
+
+from nacre import connect
+from nacre.views import DesignDocument, View
+
+MAP = "function (doc, meta) { [doc.n, 4].forEach(function (n) { emit(n, null); }); }"
+
+
+async def main() -> None:
+    async with await connect(f"nacre://{sys.argv[1]}") as cluster:
+        bucket = cluster.bucket("default")
+        await bucket.default_collection().upsert("a", {"n": 3})
+        await bucket.view_indexes().upsert_design_document(DesignDocument("d", {"v": View(MAP)}))
+        print([row.key for row in await bucket.view_query("d", "v").execute()])
+
+
+asyncio.run(main())
+"#;
+/// The same in JavaScript.
+const VIEW_IN_JS: &str = r#"
+import { connect, DesignDocument, DesignDocumentView } from 'nacre'
+
+const map = 'function (doc, meta) { [doc.n, 4].forEach(function (n) { emit(n, null); }); }'
+const cluster = await connect(`nacre://${process.argv[2]}`)
+const bucket = cluster.bucket('default')
+await bucket.defaultCollection().upsert('a', { n: 3 })
+const views = { v: new DesignDocumentView(map) }
+await bucket.viewIndexes().upsertDesignDocument(new DesignDocument({ name: 'd', views }))
+console.log((await bucket.viewQuery('d', 'v')).rows.map(({ key }) => key))
+await cluster.close()
+"#;
 
 /// Builds the packages in `folder` and tests them.
 ///
@@ -84,7 +118,7 @@ fn packed(stage: &Path, folder: &Path) -> Result<PathBuf, String> {
     Ok(folder.join(name))
 }
 
-/// Installs the wheel into a new environment, and runs the guide's program.
+/// Installs the wheel into a new environment, and runs the programs.
 fn in_python(wheel: &Path, root: &Path) -> Result<(), String> {
     let environment = root.join("venv");
     run(
@@ -95,35 +129,46 @@ fn in_python(wheel: &Path, root: &Path) -> Result<(), String> {
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     run(install.args(["--no-index", "--no-deps"]).arg(wheel), "install the wheel")?;
-    let mut program = Command::new(&python);
-    program.args(["-c", &shown("python")?]).arg(root.join("db"));
-    program.env("PYTHONPATH", workspace().join("sdk-py/src")).env_remove("NACRE_LIBRARY");
-    program.env("PYTHONDONTWRITEBYTECODE", "1");
-    let printed = output(&mut program, "run the guide's program in Python")?;
-    is(&printed, "{'customer': 'ann', 'total': 30}\n")
+    for (source, expected) in [
+        (shown("python")?, "{'customer': 'ann', 'total': 30}\n"),
+        (VIEW_IN_PYTHON.to_owned(), "[3, 4]\n"),
+    ] {
+        let mut program = Command::new(&python);
+        program.args(["-c", &source]).arg(root.join("db"));
+        program.env("PYTHONPATH", workspace().join("sdk-py/src")).env_remove("NACRE_LIBRARY");
+        program.env("PYTHONDONTWRITEBYTECODE", "1");
+        let printed = output(&mut program, "run a program in Python")?;
+        is(&printed, expected)?;
+    }
+    Ok(())
 }
 
-/// Installs both npm packages into an empty folder, and runs the guide's program.
+/// Installs both npm packages into an empty folder, and runs the programs.
 fn in_node(addon: &Path, root: &Path) -> Result<(), String> {
     sdks::build_js()?;
     create(root)?;
     let sdk = packed(&workspace().join("sdk-js"), root)?;
     write(&root.join("package.json"), &json!({"private": true}).to_string())?;
-    write(&root.join("main.mjs"), &shown("js")?)?;
     let mut install = Command::new("npm");
     install.args(["install", "--offline", "--silent", "--no-audit", "--no-fund"]);
     install.arg("--ignore-scripts").arg(addon).arg(&sdk).current_dir(root);
     run(&mut install, "install the npm packages without a network")?;
-    let mut program = Command::new("node");
-    program.arg("main.mjs").arg(root.join("db")).current_dir(root).env_remove("NACRE_ADDON");
-    let printed = output(&mut program, "run the guide's program in Node.js")?;
-    is(&printed, "{ customer: 'ann', total: 30 }\n")
+    for (source, expected) in
+        [(shown("js")?, "{ customer: 'ann', total: 30 }\n"), (VIEW_IN_JS.to_owned(), "[ 3, 4 ]\n")]
+    {
+        write(&root.join("main.mjs"), &source)?;
+        let mut program = Command::new("node");
+        program.arg("main.mjs").arg(root.join("db")).current_dir(root).env_remove("NACRE_ADDON");
+        let printed = output(&mut program, "run a program in Node.js")?;
+        is(&printed, expected)?;
+    }
+    Ok(())
 }
 
 fn is(printed: &str, expected: &str) -> Result<(), String> {
     match printed == expected {
         true => Ok(()),
-        false => Err(format!("the program of {GUIDE} prints\n{printed}\nand not\n{expected}")),
+        false => Err(format!("a program prints\n{printed}\nand not\n{expected}")),
     }
 }
 

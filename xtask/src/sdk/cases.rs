@@ -1,7 +1,8 @@
-//! Runs the conformance cases for documents against databases in the process, and those for views against a gateway.
+//! Runs the conformance cases for documents and views against databases in the process, and those for views against a gateway.
 //!
-//! A program in each language serves the sessions of a database on a port, as its applications reach them. A gateway answers views
-//! over HTTP, and takes documents from a program that acts as its devices.
+//! A program in each language serves the sessions of a database on a port, and its views on another one, as its applications reach
+//! them. The program in C serves sessions alone. A gateway answers views over HTTP, and takes documents from a program that acts as
+//! its devices.
 
 use super::library;
 use nacre_conformance::run::{Target, run};
@@ -22,8 +23,14 @@ struct Part {
 
 /// The cases for documents: those of the key-value protocol.
 const DOCUMENTS: Part = Part { groups: "kv/", except: "", cases_min: 360 };
-/// The cases for views. Odd requests are left out: a gateway answers them with the errors of its other endpoints.
+/// The cases for views. Odd requests are left out: they are about logins, and about errors that a gateway answers as its other
+/// endpoints do.
 const VIEWS: Part = Part { groups: "views/", except: "views/requests", cases_min: 850 };
+
+/// The cases for a program that serves sessions and views.
+const ALL: &[Part] = &[DOCUMENTS, VIEWS];
+/// The cases for a program that serves sessions alone.
+const SESSIONS: &[Part] = &[DOCUMENTS];
 
 /// Runs the cases for documents in Rust, C, Python and JavaScript, and those for views, with the libraries and programs that the Rust
 /// tests have built.
@@ -50,11 +57,11 @@ pub(super) fn play() -> Result<(), String> {
         .env("NACRE_ADDON", library("libnacre_embedded_node.so")?);
 
     let mut failures = Vec::new();
-    for (language, mut program) in
-        [("Rust", rust), ("C", c), ("Python", python), ("JavaScript", js)]
+    for (language, mut program, parts) in
+        [("Rust", rust, ALL), ("C", c, SESSIONS), ("Python", python, ALL), ("JavaScript", js, ALL)]
     {
         program.arg(folder.join(language));
-        failures.extend(serve(language, &mut program, &DOCUMENTS, 0)?);
+        failures.extend(serve(language, &mut program, parts, None)?);
     }
     failures.extend(views(&folder.join("gateway"))?);
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
@@ -70,7 +77,7 @@ fn views(folder: &Path) -> Result<Vec<String>, String> {
         Some((address, views_port)) => {
             let mut hub = Command::new("node");
             hub.arg(workspace().join("conformance/embedded/hub.mjs")).arg(address);
-            serve("gateway", &mut hub, &VIEWS, views_port)
+            serve("gateway", &mut hub, &[VIEWS], Some(views_port))
         }
         None => Err("the gateway names no address".into()),
     };
@@ -105,20 +112,27 @@ fn compiled(source: &Path, folder: &Path) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Starts a program that prints a port for key-value clients, and runs the cases against it; returns the failed ones.
+/// Starts a program that prints a port for key-value clients, and a second one for views unless `views_port` is that. Runs the cases
+/// against it; returns the failed ones.
 fn serve(
     name: &str,
     command: &mut Command,
-    part: &Part,
-    views_port: u16,
+    parts: &[Part],
+    views_port: Option<u16>,
 ) -> Result<Vec<String>, String> {
     let cannot = |error| format!("serve {name}: {error}");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut program = command.spawn().map_err(cannot)?;
-    let mut failed = match port(&mut program) {
-        Some(kv_port) => judge(name, part, kv_port, views_port),
-        None => vec![format!("{name}: the program names no port")],
-    };
+    let mut failed = Vec::new();
+    match ports(&mut program) {
+        Some((kv_port, own)) => {
+            let views_port = views_port.or(own).unwrap_or(0);
+            for part in parts {
+                failed.extend(judge(name, part, kv_port, views_port));
+            }
+        }
+        None => failed.push(format!("{name}: the program names no port")),
+    }
     // The end of its input ends the program.
     drop(program.stdin.take());
     let status = program.wait().map_err(cannot)?;
@@ -128,11 +142,12 @@ fn serve(
     Ok(failed)
 }
 
-/// Returns the port that a program prints once it listens.
-fn port(program: &mut Child) -> Option<u16> {
+/// Returns the ports that a program prints once it listens: one for key-value clients, and perhaps one for views.
+fn ports(program: &mut Child) -> Option<(u16, Option<u16>)> {
     let mut line = String::new();
     BufReader::new(program.stdout.take()?).read_line(&mut line).ok()?;
-    line.trim().parse().ok()
+    let mut words = line.split_whitespace().map(str::parse::<u16>);
+    Some((words.next()?.ok()?, words.next().and_then(Result::ok)))
 }
 
 /// Runs the cases; returns the failed ones.
@@ -161,10 +176,12 @@ fn judge(name: &str, part: &Part, kv_port: u16, views_port: u16) -> Vec<String> 
             Some(format!("{name}: {}/{}: {problem}", outcome.group, outcome.name))
         })
         .collect();
-    println!("{name}: {} of {} cases passed", outcomes.len() - failed.len(), outcomes.len());
+    let passed = outcomes.len() - failed.len();
+    println!("{name}: {passed} of {} cases in {} passed", outcomes.len(), part.groups);
     if outcomes.len() < part.cases_min {
         let expected = part.cases_min;
-        failed.push(format!("{name}: {} cases, {expected} or more expected", outcomes.len()));
+        let (count, groups) = (outcomes.len(), part.groups);
+        failed.push(format!("{name}: {count} cases in {groups}, {expected} or more expected"));
     }
     failed
 }

@@ -68,6 +68,12 @@ use std::time::Duration;
 /// The clock of a new harness: 2023-11-14 22:13:20 UTC, in microseconds since the Unix epoch.
 pub const START_US: u64 = 1_700_000_000_000_000;
 
+/// Returns the lines that plugins have logged on this thread, and forgets them. For a program that runs a plugin as plain Rust, in
+/// which the lines would fill the memory.
+pub fn take_log() -> Vec<String> {
+    outside::with(|outside| std::mem::take(&mut outside.log))
+}
+
 /// A change that has not been fed yet.
 struct Change {
     vb: u16,

@@ -277,6 +277,52 @@ static void encryption(const char *path) {
   CHECK(nacre_close(db) == NACRE_OK);
 }
 
+/* Returns true if a query is answered with this text. */
+static int answers(nacre *db, const char *view, const char *parameters, const char *expected) {
+  nacre_buffer rows = {0};
+  int status = nacre_view_query(db, "d", view, parameters, 0, &rows);
+  int is_found = status == NACRE_OK && rows.size < 4096;
+  char text[4096] = {0};
+  if (is_found)
+    memcpy(text, rows.data, rows.size);
+  nacre_buffer_free(&rows);
+  if (!is_found || !strstr(text, expected))
+    fprintf(stderr, "%s?%s: %d %s %s\n", view, parameters ? parameters : "", status, text, nacre_error_message());
+  return is_found && strstr(text, expected) != NULL;
+}
+
+static void views(nacre *db) {
+  nacre_collection *docs;
+  nacre_buffer rows = {0};
+  CHECK(nacre_collection_open(db, "seen.docs", &docs) == NACRE_OK);
+  CHECK(put(docs, "a", "{\"n\":2}") == NACRE_OK);
+  CHECK(nacre_view_query(db, "d", "sum", NULL, 0, &rows) == NACRE_VIEW_NOT_FOUND);
+  CHECK(nacre_design_put(db, "d", "{\"views\":{\"v\":{\"map\":\"function (\"}}}") == NACRE_INVALID_ARGUMENT);
+  CHECK(strstr(nacre_error_message(), "map of view") != NULL);
+  /* The second function needs the engine. */
+  const char *design = "{\"collection\":\"seen.docs\",\"views\":{"
+                       "\"sum\":{\"map\":\"function (doc, meta) { emit(meta.id, doc.n); }\",\"reduce\":\"_sum\"},"
+                       "\"twice\":{\"map\":\"function (doc, meta) { [1, 2].forEach(function (i) { emit(i, doc.n); }); }\"}}}";
+  CHECK(nacre_design_put(db, "d", design) == NACRE_OK);
+  CHECK(answers(db, "sum", NULL, "\"value\":2"));
+  CHECK(put(docs, "b", "{\"n\":3}") == NACRE_OK);
+  CHECK(answers(db, "sum", "stale=ok", "\"value\":2"));
+  CHECK(nacre_views_update(db) == NACRE_OK);
+  CHECK(answers(db, "sum", "stale=ok", "\"value\":5"));
+  CHECK(answers(db, "twice", "key=2&descending=true&limit=1", "\"id\":\"b\""));
+  CHECK(nacre_view_query(db, "d", "none", NULL, 1000, &rows) == NACRE_VIEW_NOT_FOUND);
+  CHECK(nacre_view_query(db, "d", "sum", "limit=x", 0, &rows) == NACRE_INVALID_ARGUMENT);
+  CHECK(nacre_view_query(db, "d", "sum", "stale=maybe", 0, &rows) == NACRE_INVALID_ARGUMENT);
+  CHECK(nacre_view_query(db, "d", NULL, NULL, 0, &rows) == NACRE_INVALID_ARGUMENT);
+  int http = 0;
+  CHECK(nacre_manage(db, "GET", "/default/_design/d/_view/sum", NULL, 0, &http, &rows) == NACRE_OK && http == 200);
+  nacre_buffer_free(&rows);
+  CHECK(nacre_design_drop(db, "d") == NACRE_OK);
+  CHECK(nacre_design_drop(db, "d") == NACRE_VIEW_NOT_FOUND);
+  CHECK(nacre_remove(docs, bytes("a"), 1, NULL, NULL) == NACRE_OK);
+  nacre_collection_free(docs);
+}
+
 int main(int count, char **arguments) {
   CHECK(count == 2 && strlen(nacre_version()) > 0);
   nacre *db, *other;
@@ -294,6 +340,7 @@ int main(int count, char **arguments) {
   listeners(db);
   sessions(db);
   keyspaces(db);
+  views(db);
   sync_without_a_network(db);
   CHECK(nacre_flush(db) == NACRE_OK);
   CHECK(nacre_compact(db) == NACRE_OK);

@@ -32,6 +32,18 @@ assert.equal(database.manage('POST', scopes, Buffer.from('name=shop')).status, 4
 assert.match(database.manage('GET', scopes, Buffer.alloc(0)).body, /"shop"/)
 assert.equal(database.manage('GET', '/pools/default', Buffer.alloc(0)).status, 404)
 
+// The promise must be settled before the end of this script: nothing else waits for it.
+const views = (async () => {
+  const database = new Database(':memory:', {})
+  const ask = (method, path, body = '') => database.manageLater(method, path, Buffer.from(body))
+  const design = { views: { v: { map: 'function (doc, meta) { emit([1, 2].map(function (n) { return n })); }' } } }
+  assert.equal((await ask('PUT', '/default/_design/d', JSON.stringify(design))).status, 201)
+  assert.deepEqual(JSON.parse((await ask('GET', '/default/_design/d/_view/v')).body), { total_rows: 0, rows: [] })
+  assert.equal((await ask('GET', '/default/_design/d/_view/w')).status, 404)
+  database.close()
+  assert.throws(() => database.manageLater('GET', '/default/_design/d', Buffer.alloc(0)), /CLOSED/)
+})()
+
 // Nobody listens at the address: the database works, and sync reports the problem.
 const away = { url: 'http://127.0.0.1:1/default', user: 'u', password: 'p', collections: ['shop.orders'] }
 assert.throws(() => database.sync('{}'), /INVALID_ARGUMENT/)
@@ -74,4 +86,4 @@ locked.close()
 assert.throws(() => new Database(encrypted, {}), /^Error: ENCRYPTED: /)
 assert.throws(() => new Database(encrypted, { key }), /^Error: WRONG_KEY: /)
 new Database(encrypted, { passphrase: 'open sesame' }).close()
-console.log('all well')
+views.then(() => console.log('all well'))

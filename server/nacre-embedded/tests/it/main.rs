@@ -19,6 +19,8 @@ mod query;
 mod session;
 #[cfg(feature = "sync")]
 mod sync;
+#[cfg(feature = "views")]
+mod views;
 
 use nacre::{Clock, Db, Key, Now, Options, StoreKind, Sync, Threads};
 use std::path::Path;
