@@ -244,6 +244,20 @@ fn pages_are_free_of_the_habits_and_easy_to_read() {
 }
 
 #[test]
+fn the_contents_list_each_page_once() {
+    let docs = Path::new(ROOT).join("docs");
+    let contents = std::fs::read_to_string(docs.join("README.md")).unwrap();
+    for path in files(&docs, "md") {
+        let page = path.strip_prefix(&docs).unwrap();
+        if page.starts_with("decisions") || page == Path::new("README.md") {
+            continue;
+        }
+        let link = format!("]({})", page.display());
+        assert_eq!(contents.matches(&link).count(), 1, "{link}");
+    }
+}
+
+#[test]
 fn messages_in_the_code_are_free_of_the_habits() {
     let root = Path::new(ROOT);
     let (mut wrong, mut count) = (Vec::new(), 0);
