@@ -279,7 +279,7 @@ pub fn packages(options: &Packages) -> Result<(), String> {
     }
     let all = options.server.call("GET", "/plugins", b"")?;
     let deployments = options.server.call("GET", "/deployments", b"")?;
-    let mut listing = Listing::new(&["name", "version", "world", "deployed_as"]);
+    let mut listing = Listing::new(&["name", "version", "kind", "deployed_as"]);
     for one in all.as_array().into_iter().flatten() {
         let is_of = |deployment: &&Value| {
             deployment["package"] == one["name"] && deployment["version"] == one["version"]
