@@ -188,6 +188,16 @@ fn metrics_have_connections_and_refused_logins() {
     assert_eq!(value("kv_auth_errors_total"), Some(1.0), "{metrics}");
     assert!(value("kv_curr_connections").unwrap() >= 1.0);
     assert!(value("nacre_connections_limit").unwrap() > 100.0);
+    // Buckets have Couchbase's names, too.
+    for line in [
+        "kv_curr_items{bucket=\"default\"} 0\n",
+        "kv_mem_used_bytes{bucket=\"default\"} ",
+        "kv_ep_max_size{bucket=\"default\"} ",
+        "couch_docs_actual_disk_size{bucket=\"default\"} ",
+        "kv_ops{bucket=\"default\",op=\"get\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     server.kill();
 }
 
