@@ -37,15 +37,16 @@ fi
 old=$("$prefix/bin/nacre" --version 2> /dev/null || true)
 mkdir -p "$prefix/bin" || fail "cannot write to $prefix: name another folder with PREFIX=…"
 # A full disk leaves the program that is there; a running one keeps the file it has.
-cp "$from/bin/nacre" "$prefix/bin/nacre.new" || { rm -f "$prefix/bin/nacre.new"; fail "cannot write to $prefix/bin: is the disk full?"; }
+full="is the disk full? df -h $prefix shows it; PREFIX=… $0 installs into another folder"
+cp "$from/bin/nacre" "$prefix/bin/nacre.new" || { rm -f "$prefix/bin/nacre.new"; fail "cannot write to $prefix/bin, the old program stays: $full"; }
+cp -R "$from/share" "$prefix/" || { rm -f "$prefix/bin/nacre.new"; fail "cannot write to $prefix/share, the old program stays: $full"; }
 mv "$prefix/bin/nacre.new" "$prefix/bin/nacre"
-cp -R "$from/share" "$prefix/"
 echo "installed $("$prefix/bin/nacre" --version) as $prefix/bin/nacre${old:+, in place of $old}"
 found=$(command -v nacre || true)
 if [ -z "$found" ]; then
     echo "add it to your path: export PATH=\"$prefix/bin:\$PATH\""
 elif [ "$found" != "$prefix/bin/nacre" ]; then
-    echo "another one is found first: $found ($(nacre --version))"
+    echo "your path finds another one first: $found ($(nacre --version)); remove it, or: export PATH=\"$prefix/bin:\$PATH\""
 fi
 
 if [ $service = yes ]; then

@@ -643,6 +643,7 @@ pub const REST: &[(&str, &str)] = &[
     ("rest/collections", include_str!("../cases/rest/collections.json")),
     ("rest/functions", include_str!("../cases/rest/functions.json")),
     ("rest/nodes", include_str!("../cases/rest/nodes.json")),
+    ("rest/options", include_str!("../cases/rest/options.json")),
     ("rest/pools", include_str!("../cases/rest/pools.json")),
     ("rest/query_requests", include_str!("../cases/rest/query_requests.json")),
     ("rest/replication", include_str!("../cases/rest/replication.json")),
@@ -783,6 +784,7 @@ mod tests {
             };
             files.iter().map(of_file).sum::<usize>()
         };
+        assert!(count(REST) >= 200);
         assert!(count(XDCR) >= 120);
         assert!(count(BACKUP) >= 90);
     }

@@ -272,7 +272,7 @@ def table(version: str, listed: list[tuple[str, str, bool, str]]) -> str:
     for group, *row in listed:
         groups.setdefault(group, []).append((row[0], row[1], row[2]))
     lines = [
-        "# The Python SDK beside the official one",
+        "# The Python SDK compared with the official one",
         "",
         f"`sdk-py/scripts/parity.py` generates this table from the package `couchbase` {version} "
         "of PyPI.",

@@ -46,11 +46,12 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and the names of their steps.
-const LESSONS: [(&str, &str); 18] = [
+const LESSONS: [(&str, &str); 19] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
     ("lesson on syncing with PouchDB", "docs/guides/sync-with-pouchdb.md"),
+    ("lesson on connecting", "docs/guides/connect.md"),
     ("lesson on queries", "docs/guides/query.md"),
     ("lesson on indexes", "docs/guides/choose-an-index.md"),
     ("lesson on search", "docs/guides/search.md"),

@@ -22,7 +22,7 @@ impl IndexType for Keys {
                     "loop" => loop {
                         std::hint::black_box(());
                     },
-                    "trap" => panic!("as it was told"),
+                    "trap" => panic!("as requested"),
                     _ => entries.push(IndexEntry {
                         event: event.index,
                         key: key.into_bytes(),

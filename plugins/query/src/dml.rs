@@ -267,7 +267,7 @@ fn targets(
 fn target_keyspace(target: &FromTerm, run: &Run<'_>) -> Result<Keyspace> {
     match &target.source {
         Source::Keyspace(path) => run.keyspace(path),
-        Source::Expr(expr) => Err(Error::new(3000, format!("{expr} is no keyspace"))),
+        Source::Expr(expr) => Err(Error::new(3000, format!("{expr} is not a keyspace"))),
     }
 }
 

@@ -119,7 +119,7 @@ def convert_macro_cas_to_cas(cas: str) -> int:
     try:
         return int.from_bytes(bytes.fromhex(cas.removeprefix("0x")), "little")
     except ValueError:
-        raise InvalidArgumentException(f"{cas!r} is no CAS") from None
+        raise InvalidArgumentException(f"{cas!r} is not a CAS") from None
 
 
 class LookupSpec(Spec):

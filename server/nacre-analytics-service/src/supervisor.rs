@@ -172,7 +172,7 @@ fn program() -> Result<PathBuf, String> {
     let program = named.or_else(beside).filter(|program| program.is_file());
     program.ok_or_else(|| {
         format!(
-            "the program {PROGRAM} is not installed: put it beside nacre, or name it by {VARIABLE}"
+            "the program {PROGRAM} is not installed: put it next to nacre, or name it with {VARIABLE}"
         )
     })
 }

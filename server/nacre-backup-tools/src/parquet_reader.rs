@@ -34,7 +34,7 @@ pub(crate) fn read_parquet(
     input: impl ChunkReader + 'static,
     each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
 ) -> Result<(), String> {
-    let cannot = |error: ParquetError| format!("{name} is no Parquet file: {error}");
+    let cannot = |error: ParquetError| format!("{name} is not a Parquet file: {error}");
     let reader = SerializedFileReader::new(input).map_err(cannot)?;
     let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
     check(&schema, 0).map_err(|reason| format!("{name} cannot be read: {reason}"))?;
@@ -427,7 +427,7 @@ mod tests {
         assert!(refused.contains("the column span is INTERVAL"), "{refused}");
         for text in ["", "PAR1", "{\"a\":1}\n", "PAR1\0\0\0\0PAR1"] {
             let refused = rows(text.as_bytes().to_vec()).unwrap_err();
-            assert!(refused.starts_with("file is no Parquet file: "), "{refused}");
+            assert!(refused.starts_with("file is not a Parquet file: "), "{refused}");
         }
     }
 

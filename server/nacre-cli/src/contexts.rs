@@ -56,7 +56,13 @@ impl Context {
     /// The reason, if the password file cannot be read.
     pub fn password(&self) -> Result<Option<String>, String> {
         let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
-        let text = read(file)?.ok_or_else(|| format!("{}: no such file", file.display()))?;
+        let missing = || {
+            let file = file.display();
+            format!(
+                "the context has its password in {file}, which does not exist: write the file, or use -p"
+            )
+        };
+        let text = read(file)?.ok_or_else(missing)?;
         Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 }
@@ -97,8 +103,13 @@ impl Contexts {
     /// A message that names the file and the line.
     pub fn load(path: &Path) -> Result<Contexts, String> {
         let Some(text) = read(path)? else { return Ok(Contexts::default()) };
-        toml::from_str(&text)
-            .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))
+        toml::from_str(&text).map_err(|error| {
+            let (path, error) = (path.display(), error.to_string());
+            format!(
+                "{path}: {}\ncorrect the line, or name another file in NACRE_CONTEXTS",
+                error.trim_end()
+            )
+        })
     }
 
     /// Returns the context with the given name.
@@ -108,10 +119,13 @@ impl Contexts {
     pub fn find(&self, name: &str) -> Result<&Context, String> {
         self.contexts.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
-            match known.is_empty() {
-                true => format!("there is no context {name}: `nacre context add {name}` adds it"),
-                false => format!("there is no context {name}, only {}", known.join(", ")),
-            }
+            let others = match known.is_empty() {
+                true => String::new(),
+                false => format!(", only {}", known.join(", ")),
+            };
+            format!(
+                "there is no context {name}{others}: `nacre context add {name} -c HOST` adds it"
+            )
         })
     }
 
@@ -207,7 +221,15 @@ mod tests {
         contexts.save(&path).unwrap();
         assert_eq!(Contexts::load(&path), Ok(contexts.clone()));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(contexts.find("till").unwrap_err(), "there is no context till, only shop");
+        let unknown = |contexts: &Contexts| contexts.find("till").unwrap_err();
+        assert_eq!(
+            unknown(&contexts),
+            "there is no context till, only shop: `nacre context add till -c HOST` adds it"
+        );
+        assert_eq!(
+            unknown(&Contexts::default()),
+            "there is no context till: `nacre context add till -c HOST` adds it"
+        );
     }
 
     #[test]
@@ -216,7 +238,8 @@ mod tests {
         let path = folder.path().join("contexts.toml");
         std::fs::write(&path, "[contexts.a]\nurl = \"a\"\nusr = \"b\"\n").unwrap();
         let refused = Contexts::load(&path).unwrap_err();
-        assert!(refused.contains("line 3") && refused.contains("usr"), "{refused}");
+        assert!(refused.contains("contexts.toml: ") && refused.contains("line 3"), "{refused}");
+        assert!(refused.contains("usr") && refused.contains("NACRE_CONTEXTS"), "{refused}");
     }
 
     #[test]
@@ -239,5 +262,7 @@ mod tests {
         std::fs::write(&file, "secret\n").unwrap();
         let context = Context { password_file: Some(file), ..Context::default() };
         assert_eq!(context.password(), Ok(Some("secret".into())));
+        std::fs::remove_file(folder.path().join("password")).unwrap();
+        assert!(context.password().unwrap_err().ends_with("write the file, or use -p"));
     }
 }

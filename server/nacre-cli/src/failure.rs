@@ -3,6 +3,9 @@
 use nacre_client::{Error, RestError};
 use std::fmt;
 
+/// Advice for a node that cannot be reached.
+const NEXT_NODE: &str = " (-c names another node, `nacre dev` starts one here)";
+
 /// The kind of a failure, by what a script can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -82,16 +85,18 @@ impl From<Error> for Failure {
             Error::Login { .. } => Kind::Denied,
             _ => Kind::Failed,
         };
-        Failure { kind, reason: error.to_string() }
+        let next = if matches!(error, Error::Connect { .. }) { NEXT_NODE } else { "" };
+        Failure { kind, reason: format!("{error}{next}") }
     }
 }
 
 impl From<RestError> for Failure {
     fn from(error: RestError) -> Failure {
-        let kind = match &error {
-            RestError::Unreachable { .. } => Kind::Unreachable,
-            _ => Kind::Failed,
-        };
-        Failure { kind, reason: error.to_string() }
+        match error {
+            RestError::Unreachable { .. } => {
+                Failure::new(Kind::Unreachable, format!("{error}{NEXT_NODE}"))
+            }
+            other => other.to_string().into(),
+        }
     }
 }

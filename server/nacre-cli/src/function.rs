@@ -5,8 +5,14 @@ use crate::keyspace::{confirm, escaped};
 use crate::listing::{Format, Listing};
 use crate::target::Server;
 use clap::{Args, Subcommand};
+use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const FUNCTIONS: &str = "/api/v1/functions";
+/// The path that lists the states of all functions.
+const STATES: &str = "/api/v1/status";
+/// The pause between two looks at a state.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Options of `nacre function`.
 #[derive(Args, Clone, Debug)]
@@ -37,25 +43,13 @@ enum Action {
         file: std::path::PathBuf,
     },
     /// Start a function
-    Deploy {
-        /// Name
-        name: String,
-    },
+    Deploy(Turn),
     /// Stop a function and discard its progress
-    Undeploy {
-        /// Name
-        name: String,
-    },
+    Undeploy(Turn),
     /// Pause a function; `resume` continues where it stopped
-    Pause {
-        /// Name
-        name: String,
-    },
+    Pause(Turn),
     /// Resume a paused function
-    Resume {
-        /// Name
-        name: String,
-    },
+    Resume(Turn),
     /// Delete a function that is not deployed
     Rm {
         /// Name
@@ -64,6 +58,16 @@ enum Action {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// Options of commands that change the state of a function.
+#[derive(Args, Clone, Debug)]
+struct Turn {
+    /// Name
+    name: String,
+    /// Wait up to so many seconds until the function is in the new state
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
 }
 
 /// Runs `nacre function`.
@@ -75,14 +79,18 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let base = server.functions()?;
     let call = |method: &str, path: &str, body: &[u8]| server.call_at(&base, method, path, body);
     let path = |name: &str| format!("{FUNCTIONS}/{}", escaped(name));
-    let turn = |name: &str, how: &str, done: &str| {
+    let turn = |options: &Turn, how: &str, state: &str| {
+        let name = &options.name;
         call("POST", &format!("{}/{how}", path(name)), b"")?;
-        println!("the function {name} is {done}");
+        match options.wait {
+            None => println!("the function {name} is being {state}"),
+            Some(seconds) => wait_for(|| call("GET", STATES, b""), name, state, seconds)?,
+        }
         Ok::<(), Failure>(())
     };
     match &options.action {
         Action::List { format } => {
-            let all = call("GET", "/api/v1/status", b"")?;
+            let all = call("GET", STATES, b"")?;
             let mut listing = Listing::new(&["function", "status"]);
             for app in all["apps"].as_array().into_iter().flatten() {
                 listing.add([app["name"].clone(), app["composite_status"].clone()]);
@@ -105,15 +113,64 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             println!("defined the function {name}");
             Ok(())
         }
-        Action::Deploy { name } => turn(name, "deploy", "being deployed"),
-        Action::Undeploy { name } => turn(name, "undeploy", "being undeployed"),
-        Action::Pause { name } => turn(name, "pause", "being paused"),
-        Action::Resume { name } => turn(name, "resume", "being resumed"),
+        Action::Deploy(options) => turn(options, "deploy", "deployed"),
+        Action::Undeploy(options) => turn(options, "undeploy", "undeployed"),
+        Action::Pause(options) => turn(options, "pause", "paused"),
+        Action::Resume(options) => turn(options, "resume", "deployed"),
         Action::Rm { name, yes } => {
             confirm(*yes, &format!("delete the function {name}"))?;
             call("DELETE", &path(name), b"")?;
             println!("deleted the function {name}");
             Ok(())
         }
+    }
+}
+
+/// Waits until a function is in a state; `read` returns the states of all functions.
+fn wait_for(
+    read: impl Fn() -> Result<Value, Failure>,
+    name: &str,
+    state: &str,
+    seconds: u64,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let all = read()?;
+        let found = state_of(&all, name);
+        if found == state {
+            println!("the function {name} is {state}");
+            return Ok(());
+        }
+        if begun.elapsed() >= Duration::from_secs(seconds) {
+            let next = "`nacre function list` shows its state, --wait waits longer";
+            return Err(format!("after {seconds} s, the function {name} is {found}: {next}").into());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Returns the state of a function among those of all.
+fn state_of<'v>(all: &'v Value, name: &str) -> &'v str {
+    let mut apps = all["apps"].as_array().into_iter().flatten();
+    let found = apps.find(|app| app["name"] == name);
+    found.and_then(|app| app["composite_status"].as_str()).unwrap_or("unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_function_that_does_not_reach_its_state_is_named_with_the_one_that_it_has() {
+        let all = json!({"apps": [
+            {"name": "a", "composite_status": "deployed"},
+            {"name": "b", "composite_status": "deploying"},
+        ]});
+        let wait = |name: &str| wait_for(|| Ok(all.clone()), name, "deployed", 0);
+        assert_eq!(wait("a"), Ok(()));
+        let late = wait("b").unwrap_err().reason;
+        assert!(late.starts_with("after 0 s, the function b is deploying: `nacre"), "{late}");
+        assert!(wait("c").unwrap_err().reason.contains("the function c is unknown"));
     }
 }

@@ -39,8 +39,8 @@ impl Listing {
         self.rows.push(row.into());
     }
 
-    /// Returns the rows as JSON.
-    fn json(&self) -> Value {
+    /// Returns the rows as JSON: an array of objects.
+    pub fn json(&self) -> Value {
         let member = |(name, value): (&&str, &Value)| ((*name).to_owned(), value.clone());
         let object = |row: &Vec<Value>| {
             Value::Object(self.columns.iter().zip(row).map(member).collect::<Map<_, _>>())

@@ -489,7 +489,8 @@ impl Server {
             ));
         }
         if status == 401 {
-            return denied(format!("{node} refuses the login of {user}"));
+            let next = "check -u and -p, or the context that names them";
+            return denied(format!("{node} refuses the login of {user}: {next}"));
         }
         if let Value::Array(rights) = &value["permissions"] {
             let rights: Vec<&str> = rights.iter().filter_map(Value::as_str).collect();

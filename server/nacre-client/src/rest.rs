@@ -210,7 +210,7 @@ fn unreachable(address: &str, error: &ureq::Error) -> String {
     } else if refused {
         ": does a node run there?"
     } else if error.to_string().contains("UnknownIssuer") {
-        ": a node with an authority of its own is believed with --cacert, see certificates.md"
+        ": name the authority of the node with --cacert, see certificates.md"
     } else {
         ""
     };

@@ -19,7 +19,7 @@ pub struct ServiceName([u8; NAME_BYTES_MAX]);
 
 /// The text is not a valid service name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name of a service")]
+#[error("{0:?} is not the name of a service")]
 pub struct NoServiceName(String);
 
 /// Stored names from before the set was open.
@@ -52,7 +52,7 @@ impl ServiceName {
     pub const fn new(name: &str) -> ServiceName {
         match ServiceName::parse(name) {
             Some(name) => name,
-            None => panic!("this is no name of a service"),
+            None => panic!("this is not the name of a service"),
         }
     }
 

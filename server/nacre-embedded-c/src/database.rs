@@ -86,12 +86,12 @@ fn options_of(given: &nacre_options) -> Result<Options, Error> {
             (NACRE_SYNC_AFTER, delay) => Sync::After(Duration::from_micros(delay)),
             (NACRE_SYNC_ALWAYS, _) => Sync::Always,
             (NACRE_SYNC_NEVER, _) => Sync::Never,
-            _ => return Err(invalid("options.sync is none of NACRE_SYNC_*")),
+            _ => return Err(invalid("options.sync must be one of NACRE_SYNC_*")),
         },
         store: match given.store {
             NACRE_STORE_LOG => StoreKind::Log,
             NACRE_STORE_SLED => StoreKind::Sled,
-            _ => return Err(invalid("options.store is none of NACRE_STORE_*")),
+            _ => return Err(invalid("options.store must be one of NACRE_STORE_*")),
         },
         quota_mib: or(given.quota_mib, default.quota_mib),
         vbuckets: u16::try_from(or(given.vbuckets.into(), default.vbuckets.into()))

@@ -208,7 +208,7 @@ pub unsafe extern "C" fn nacre_put(
             NACRE_UPSERT => collection.upsert(key, body, write),
             NACRE_INSERT => collection.insert(key, body, write),
             NACRE_REPLACE => collection.replace(key, body, write),
-            _ => Err(invalid("mode is none of NACRE_UPSERT, NACRE_INSERT and NACRE_REPLACE")),
+            _ => Err(invalid("mode must be NACRE_UPSERT, NACRE_INSERT or NACRE_REPLACE")),
         };
         // SAFETY: as above.
         unsafe { fill_stored(stored, put) }

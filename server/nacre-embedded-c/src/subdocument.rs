@@ -200,9 +200,7 @@ pub unsafe extern "C" fn nacre_mutate_in(
             NACRE_INSERT => MutateIn::insert(),
             NACRE_REPLACE => MutateIn::replace(),
             _ => {
-                return Err(invalid(
-                    "mode is none of NACRE_UPSERT, NACRE_INSERT and NACRE_REPLACE",
-                ));
+                return Err(invalid("mode must be NACRE_UPSERT, NACRE_INSERT or NACRE_REPLACE"));
             }
         };
         if let Some(given) = given {

@@ -42,13 +42,13 @@ enum Action {
     /// Upload a package and deploy it, or upgrade its deployment
     Deploy(remote::Deploy),
     /// Show the deployments, including views and indexes
-    List(remote::All),
+    List(remote::List),
     /// Show which packages the cluster has, or remove one
     Packages(remote::Packages),
     /// Show the activity of deployments, views and indexes each second; q quits
     Top(remote::All),
     /// Show the log of a deployment and the documents that failed
-    Logs(remote::Named),
+    Logs(remote::Logs),
     /// Save a call that failed, so that `test --replay` can repeat it
     Capsule(remote::OneCapsule),
     /// Show where the calls of a deployment spend their time, one line for each stack, as input for

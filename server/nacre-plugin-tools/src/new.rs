@@ -44,8 +44,14 @@ enum World {
 pub struct New {
     /// Name of the plugin and of the new folder
     name: String,
-    /// World of the plugin
-    #[arg(long, value_enum, default_value = "service")]
+    /// Kind of the plugin
+    #[arg(
+        long = "kind",
+        alias = "world",
+        value_name = "KIND",
+        value_enum,
+        default_value = "service"
+    )]
     world: World,
     /// Programming language (default: js for services, rust for the others)
     #[arg(long, value_enum)]
@@ -61,11 +67,11 @@ pub fn new(options: &New) -> Result<(), String> {
     check_plain_name(name, PLUGIN_NAME_BYTES_MAX)?;
     // Packages of Rust and JavaScript begin with a letter.
     if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
-        return Err(format!("{name:?} cannot be a name: a letter first"));
+        return Err(format!("{name:?} cannot be a name: begin it with a letter"));
     }
     let project = PathBuf::from(name);
     if project.exists() {
-        return Err(format!("{name} is there already"));
+        return Err(format!("the folder {name} exists already: choose another name"));
     }
     let (files, language) = choose(options.world, options.lang)?;
     let features = match options.world {

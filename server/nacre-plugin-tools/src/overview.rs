@@ -1,7 +1,7 @@
 //! Overview of everything that follows the documents of a cluster: deployments of plugins, views and indexes.
 
-use super::remote::All;
-use nacre_cli::Server;
+use super::remote::{All, List};
+use nacre_cli::{Listing, Server};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reedline::{KeyCode, KeyModifiers};
 use serde_json::{Value, json};
@@ -17,30 +17,43 @@ const TOP_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// A sentence for the person at the terminal.
-pub fn list(options: &All) -> Result<(), String> {
-    println!(
-        "{:<24} {:<24} {:<10} {:>10} {:>8} {:>8} {:>6} {:>12}",
-        "NAME", "PACKAGE", "STATE", "DOCUMENTS", "FAILED", "LAG", "TRAPS", "STATE BYTES"
-    );
-    for one in everything(options.server())? {
-        println!(
-            "{:<24} {:<24} {:<10} {:>10} {:>8} {:>8} {:>6} {:>12}",
-            text(&one["name"]),
-            package(&one),
-            text(&one["state"]),
-            text(&one["documents"]),
-            failed(&one),
-            text(&one["lag"]),
-            text(one.get("traps").unwrap_or(&one["readers"]["failures"])),
-            text(&one["state_bytes"]),
-        );
-        if let Some(reason) = one["reason"].as_str() {
-            println!("    {reason}");
-        } else if let Some(error) = one["last_errors"].as_array().and_then(|all| all.last()) {
-            println!("    document {} failed: {}", error["id"], text(&error["reason"]));
-        }
+pub fn list(options: &List) -> Result<(), String> {
+    let all = everything(options.all.server())?;
+    let mut listing = Listing::new(&[
+        "name",
+        "package",
+        "state",
+        "documents",
+        "failed",
+        "lag",
+        "traps",
+        "state_bytes",
+        "reason",
+    ]);
+    for one in &all {
+        listing.add([
+            one["name"].clone(),
+            package(one).into(),
+            one["state"].clone(),
+            one["documents"].clone(),
+            failed(one).into(),
+            one["lag"].clone(),
+            one.get("traps").unwrap_or(&one["readers"]["failures"]).clone(),
+            one["state_bytes"].clone(),
+            reason(one).into(),
+        ]);
     }
+    options.format.show(&listing);
     Ok(())
+}
+
+/// Returns why a deployment has stopped, or else its last failed document.
+fn reason(one: &Value) -> Option<String> {
+    if let Some(reason) = one["reason"].as_str() {
+        return Some(reason.to_owned());
+    }
+    let error = one["last_errors"].as_array().and_then(|all| all.last())?;
+    Some(format!("document {} failed: {}", error["id"], text(&error["reason"])))
 }
 
 /// Shows each second what all of them do, until somebody types q.
@@ -108,7 +121,7 @@ fn line_of_top(one: &Value, before: &mut BTreeMap<String, [f64; 3]>) -> String {
         if_any("documents", format!("{:.0}", rate(0))),
         if_any("readers", format!("{:.0}", rate(1))),
         if_any("writer", format!("{:.1}", rate(2) / 1e7)),
-        failed(one),
+        failed(one).map_or_else(|| "-".to_owned(), |count| count.to_string()),
         if_any("lag", number(&one["lag"]).to_string()),
         if_any("memory_bytes", format!("{:.1}", number(&one["memory_bytes"]) / 1e6)),
         if_any("state_bytes", format!("{:.1}", number(&one["state_bytes"]) / 1e6)),
@@ -179,12 +192,9 @@ fn package(one: &Value) -> String {
 }
 
 /// Documents that failed, and those that were skipped.
-fn failed(one: &Value) -> String {
+fn failed(one: &Value) -> Option<u64> {
     let counts = [&one["document_errors"], &one["dead_letter_count"]].map(Value::as_u64);
-    match counts {
-        [None, None] => "-".into(),
-        counts => counts.into_iter().flatten().sum::<u64>().to_string(),
-    }
+    counts.iter().any(Option::is_some).then(|| counts.into_iter().flatten().sum())
 }
 
 /// A terminal that gives each key as it is typed, until this is dropped.
@@ -229,8 +239,17 @@ mod tests {
 
     #[test]
     fn failures_are_counted_with_skipped_documents() {
-        assert_eq!(failed(&json!({"document_errors": 361, "dead_letter_count": 2})), "363");
-        assert_eq!(failed(&json!({"state": "ready"})), "-");
+        assert_eq!(failed(&json!({"document_errors": 361, "dead_letter_count": 2})), Some(363));
+        assert_eq!(failed(&json!({"state": "ready"})), None);
+    }
+
+    #[test]
+    fn the_reason_of_a_deployment_comes_before_its_last_failed_document() {
+        let failed =
+            json!({"last_errors": [{"id": "a", "reason": "one"}, {"id": "b", "reason": "two"}]});
+        assert_eq!(reason(&failed).as_deref(), Some("document \"b\" failed: two"));
+        assert_eq!(reason(&json!({"reason": "out of memory"})).as_deref(), Some("out of memory"));
+        assert_eq!(reason(&json!({"state": "running"})), None);
     }
 
     #[test]

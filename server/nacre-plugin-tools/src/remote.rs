@@ -2,7 +2,7 @@
 
 use super::project;
 use clap::Args;
-use nacre_cli::Server;
+use nacre_cli::{Format, Listing, Server};
 use nacre_sandbox::{Capabilities, Manifest, Package, World};
 use serde_json::{Value, json};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,6 +20,15 @@ pub struct Named {
     name: String,
     #[command(flatten)]
     server: Server,
+}
+
+/// Options of `nacre plugin logs`.
+#[derive(Args, Clone, Debug)]
+pub struct Logs {
+    #[command(flatten)]
+    deployment: Named,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Options of `nacre plugin replay`.
@@ -54,6 +63,15 @@ pub struct OneCapsule {
     output: Option<PathBuf>,
 }
 
+/// Options of `nacre plugin list`.
+#[derive(Args, Clone, Debug)]
+pub struct List {
+    #[command(flatten)]
+    pub all: All,
+    #[command(flatten)]
+    pub format: Format,
+}
+
 /// Options of commands that concern all deployments.
 #[derive(Args, Clone, Debug)]
 pub struct All {
@@ -74,6 +92,8 @@ pub struct Packages {
     /// Remove a version of a package that is not deployed
     #[arg(long, num_args = 2, value_names = ["NAME", "VERSION"])]
     delete: Option<Vec<String>>,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     server: Server,
 }
@@ -259,27 +279,17 @@ pub fn packages(options: &Packages) -> Result<(), String> {
     }
     let all = options.server.call("GET", "/plugins", b"")?;
     let deployments = options.server.call("GET", "/deployments", b"")?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    println!("{:<24} {:<24} {:<10} DEPLOYED AS", "NAME", "VERSION", "WORLD");
+    let mut listing = Listing::new(&["name", "version", "kind", "deployed_as"]);
     for one in all.as_array().into_iter().flatten() {
         let is_of = |deployment: &&Value| {
             deployment["package"] == one["name"] && deployment["version"] == one["version"]
         };
-        let used: Vec<String> = deployments
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(is_of)
-            .map(|deployment| text(&deployment["name"]))
-            .collect();
-        println!(
-            "{:<24} {:<24} {:<10} {}",
-            text(&one["name"]),
-            text(&one["version"]),
-            text(&one["manifest"]["world"]),
-            if used.is_empty() { "-".into() } else { used.join(", ") },
-        );
+        let used = deployments.as_array().into_iter().flatten().filter(is_of);
+        let used: Vec<Value> = used.map(|deployment| deployment["name"].clone()).collect();
+        let (name, version) = (one["name"].clone(), one["version"].clone());
+        listing.add([name, version, one["manifest"]["world"].clone(), used.into()]);
     }
+    options.format.show(&listing);
     Ok(())
 }
 
@@ -304,11 +314,20 @@ pub fn said(options: &Deploy, name: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// A sentence for the person at the terminal.
-pub fn logs(options: &Named) -> Result<(), String> {
-    let one = options.server.call("GET", &format!("/deployments/{}", options.name), b"")?;
+pub fn logs(options: &Logs) -> Result<(), String> {
+    let Named { name, server } = &options.deployment;
+    let one = server.call("GET", &format!("/deployments/{name}"), b"")?;
+    let capsules = server.call("GET", &format!("/deployments/{name}/capsules"), b"")?;
+    if options.format.is_json() {
+        let members = ["log", "last_errors", "dead_letters", "dead_timers", "last_failures"];
+        let members = members.map(|member| (member.to_owned(), one[member].clone()));
+        let mut all: serde_json::Map<String, Value> = members.into_iter().collect();
+        all.insert("reason".to_owned(), one["reason"].clone());
+        all.insert("capsules".to_owned(), capsules);
+        options.format.show_one(&all.into());
+        return Ok(());
+    }
     lines_of(&one).iter().for_each(|line| println!("{line}"));
-    let path = format!("/deployments/{}/capsules", options.name);
-    let capsules = options.server.call("GET", &path, b"")?;
     for capsule in capsules.as_array().into_iter().flatten() {
         let text = |member: &str| capsule[member].as_str().unwrap_or_default();
         println!("capsule {}: {}", text("id"), text("reason"));

@@ -370,7 +370,7 @@ pub(super) fn apply_settings(
     definition.fresh_queries = match all.get("n1ql_consistency").map(|level| level.as_str()) {
         None | Some(Some("none" | "")) => false,
         Some(Some("request")) => true,
-        Some(_) => return Err(invalid("n1ql_consistency is none or request")),
+        Some(_) => return Err(invalid("n1ql_consistency must be \"none\" or \"request\"")),
     };
     // As in Couchbase, code runs in strict mode unless the definition has its own headers.
     definition.headers = match all.get("handler_headers") {

@@ -258,6 +258,7 @@ impl Collector for Snapshot {
         self.encode_door(&mut encoder)?;
         self.encode_memory(&mut encoder)?;
         self.encode_buckets(&mut encoder)?;
+        self.encode_couchbase(&mut encoder)?;
         self.encode_problems(&mut encoder)?;
         self.encode_questions(&mut encoder)?;
         self.encode_services(&mut encoder)?;
@@ -364,6 +365,35 @@ impl Snapshot {
             operations,
             |(bucket, kind, count)| {
                 ([("bucket", bucket.clone()), ("kind", kind.to_owned())], counter(count))
+            },
+        )
+    }
+
+    /// The numbers of buckets by Couchbase's names, for its dashboards. There, `kv_ops` counts up and has no `_total`.
+    fn encode_couchbase(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        let mut family = Family { encoder };
+        let values: [(&str, &str, fn(&BucketCounts) -> u64); 4] = [
+            ("kv_curr_items", "Documents", |bucket| bucket.documents),
+            ("kv_mem_used_bytes", "Memory in use, in bytes", |bucket| bucket.memory_bytes),
+            ("kv_ep_max_size", "Memory that may be used, in bytes", |bucket| bucket.quota_bytes),
+            ("couch_docs_actual_disk_size", "Disk in use, in bytes", |bucket| bucket.disk_bytes),
+        ];
+        for (name, help, value) in values {
+            family.each((name, help, None), MetricType::Gauge, self.buckets.iter(), |bucket| {
+                ([("bucket", bucket.name.clone())], gauge(value(bucket)))
+            })?;
+        }
+        let operations = self.buckets.iter().flat_map(|bucket| {
+            let OperationCounts { reads, writes, deletes } = bucket.operations;
+            let kinds = [("get", reads), ("set", writes), ("delete", deletes)];
+            kinds.map(|(op, count)| (&bucket.name, op, count))
+        });
+        family.each(
+            ("kv_ops", "Requests of clients for documents since the start", None),
+            MetricType::Gauge,
+            operations,
+            |(bucket, op, count)| {
+                ([("bucket", bucket.clone()), ("op", op.to_owned())], gauge(count))
             },
         )
     }

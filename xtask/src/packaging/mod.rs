@@ -118,7 +118,9 @@ fn make(options: &Dist, binary: &Path) -> Result<(), String> {
     }
     trial::in_empty_root(&made[0], &folder.join("trial"), options.quick)?;
     trial::package(&made[1], &folder.join("trial-deb"))?;
+    trial::image(&image, &folder.join("trial-image"), options.quick)?;
     trial::installer(&tree, &folder.join("trial-install"))?;
+    trial::full_disk(&tree, &folder.join("trial-full"))?;
     trial::unit(&workspace().join("packaging/nacre.service"))
 }
 

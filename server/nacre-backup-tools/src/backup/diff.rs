@@ -5,7 +5,7 @@ use super::history::{Failure, Source, stream_vbucket};
 use super::{Place, counted, find};
 use clap::Args;
 use nacre_backup::{BucketPart, Collection, Error, Reader, Record, VbucketTake};
-use nacre_cli::{Cluster, Server};
+use nacre_cli::{Cluster, Format, Listing, Server};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +28,8 @@ pub(super) struct Diff {
     /// Bucket of the cluster (default: the name of the bucket in the backup)
     #[arg(long)]
     with: Option<String>,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Fingerprint of each document by collection and key.
@@ -45,6 +47,7 @@ pub(super) fn diff(options: &Diff) -> Result<(), String> {
     let theirs = of_cluster(options)?;
     let keys: BTreeSet<&(String, Vec<u8>)> = ours.keys().chain(theirs.keys()).collect();
     let (mut same, mut different) = (0, 0);
+    let mut listing = Listing::new(&["collection", "key", "difference"]);
     for key in keys {
         let what = match (ours.get(key), theirs.get(key)) {
             (Some(ours), Some(theirs)) if ours == theirs => {
@@ -56,11 +59,17 @@ pub(super) fn diff(options: &Diff) -> Result<(), String> {
             (None, _) => "only in the cluster",
         };
         different += 1;
-        if different <= SHOWN_MAX {
-            println!("{} {}: {what}", key.0, String::from_utf8_lossy(&key.1));
+        let name = String::from_utf8_lossy(&key.1);
+        if options.format.is_json() {
+            listing.add([key.0.as_str().into(), name.into(), what.into()]);
+        } else if different <= SHOWN_MAX {
+            println!("{} {name}: {what}", key.0);
         }
     }
-    println!("{} the same, {different} different", counted(same, "document"));
+    match options.format.is_json() {
+        true => options.format.show(&listing),
+        false => println!("{} the same, {different} different", counted(same, "document")),
+    }
     if different == 0 { Ok(()) } else { Err("the backup and the cluster differ".to_owned()) }
 }
 

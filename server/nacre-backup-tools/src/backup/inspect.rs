@@ -3,12 +3,13 @@
 use super::filter::body_of;
 use super::lock::{self, Reading};
 use super::restore::interval;
-use super::sample::{self, Sample};
+use super::sample::{self, Proof, Sample};
 use super::{Place, counted, find, split_path};
 use clap::Args;
 use jiff::Timestamp;
 use nacre_backup::{
-    BackupId, BucketPart, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
+    BackupId, BucketPart, Error, Manifest, Reader, Record, Repository, Verified,
+    verify as verify_backup,
 };
 use nacre_cli::{Format, Listing};
 use nacre_types::{DATATYPE_JSON, Vbid};
@@ -53,6 +54,8 @@ pub(super) struct Verify {
     /// share of the vBuckets
     #[arg(long, value_name = "N|PERCENT%")]
     restore_sample: Option<Sample>,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Options of `nacre backup examine`.
@@ -262,6 +265,30 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
     // One that is damaged cannot be locked, and is what is looked for.
     let reading = Reading::begin(&repository, id).ok();
     let verified = verify_backup(&repository, id, options.read_data)?;
+    if !options.format.is_json() {
+        print_verified(&verified, options.read_data);
+    }
+    let proofs = match options.restore_sample {
+        None => Vec::new(),
+        Some(sample) => {
+            let renew = || reading.iter().for_each(Reading::renew);
+            sample::prove(&repository, id, sample, &mut rand::rng(), &renew)?
+        }
+    };
+    if options.format.is_json() {
+        options.format.show_one(&verified_json(id, &verified, options.read_data, &proofs));
+    } else {
+        proofs.iter().for_each(print_proof);
+    }
+    let faults = verified.findings.len() as u64 + proofs.iter().map(Proof::faults).sum::<u64>();
+    match faults {
+        0 => Ok(()),
+        count => Err(format!("{} in the backup {id}", counted(count, "fault"))),
+    }
+}
+
+/// Prints what a verification has read, and its findings.
+fn print_verified(verified: &Verified, has_data: bool) {
     for finding in &verified.findings {
         println!("{}: {}", finding.object, finding.reason);
     }
@@ -270,40 +297,47 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
         counted(verified.manifests, "manifest"),
         counted(verified.objects, "object"),
         verified.bytes,
-        if options.read_data {
-            counted(verified.records, "record")
-        } else {
-            "data not read".to_owned()
-        }
+        if has_data { counted(verified.records, "record") } else { "data not read".to_owned() }
     );
-    let mut faults = verified.findings.len() as u64;
-    if let Some(sample) = options.restore_sample {
-        let renew = || reading.iter().for_each(Reading::renew);
-        faults += prove_sample(&repository, id, sample, &renew)?;
-    }
-    match faults {
-        0 => Ok(()),
-        count => Err(format!("{} in the backup {id}", counted(count, "fault"))),
-    }
 }
 
-/// Restores a sample into memory, and prints what that has proven; returns the number of faults.
-fn prove_sample(
-    repository: &Repository,
-    id: BackupId,
-    sample: Sample,
-    renew: &dyn Fn(),
-) -> Result<u64, String> {
-    let mut faults = 0;
-    for proof in sample::prove(repository, id, sample, &mut rand::rng(), renew)? {
-        proof.findings.iter().for_each(|finding| println!("{finding}"));
-        if proof.more > 0 {
-            println!("and {} more of {}", proof.more, proof.bucket);
-        }
-        println!("{}", proof.summary());
-        faults += proof.faults();
+/// Prints the result of a sample of a bucket.
+fn print_proof(proof: &Proof) {
+    proof.findings.iter().for_each(|finding| println!("{finding}"));
+    if proof.more > 0 {
+        println!("and {} more of {}", proof.more, proof.bucket);
     }
-    Ok(faults)
+    println!("{}", proof.summary());
+}
+
+/// Returns the result of a verification for programs. Without data, the number of records is unknown.
+fn verified_json(id: BackupId, verified: &Verified, has_data: bool, proofs: &[Proof]) -> Value {
+    let findings = verified.findings.iter();
+    let findings: Vec<Value> = findings
+        .map(|finding| json!({"object": finding.object, "reason": finding.reason}))
+        .collect();
+    let samples: Vec<Value> = proofs
+        .iter()
+        .map(|proof| {
+            json!({
+                "bucket": proof.bucket,
+                "vbuckets": proof.vbuckets,
+                "documents": proof.restored.documents,
+                "left_out": proof.left_out,
+                "findings": proof.findings,
+                "more_findings": proof.more,
+            })
+        })
+        .collect();
+    json!({
+        "id": id.to_string(),
+        "manifests": verified.manifests,
+        "objects": verified.objects,
+        "bytes": verified.bytes,
+        "records": has_data.then_some(verified.records),
+        "findings": findings,
+        "samples": samples,
+    })
 }
 
 /// Shows all versions of a document.

@@ -63,7 +63,7 @@ impl ExportedVersion {
             (None, Some(body)) => bytes("body_base64", &body)?,
             _ => return Err("a document has one of body and body_base64".to_owned()),
         };
-        let cas = line.cas.parse().map_err(|_| format!("{:?} is no CAS", line.cas))?;
+        let cas = line.cas.parse().map_err(|_| format!("{:?} is not a CAS", line.cas))?;
         if cas == 0 {
             return Err("a CAS is not 0".to_owned());
         }

@@ -140,7 +140,7 @@ impl Retention {
 /// Reads a duration: numbers with units, as `1y6mo`.
 fn duration(text: &str) -> Result<Span, String> {
     let malformed =
-        || format!("{text:?} is no duration: write 36h, 30d, 8w, 6mo, 1y, or several as 1y6mo");
+        || format!("{text:?} is not a duration: write 36h, 30d, 8w, 6mo, 1y, or several as 1y6mo");
     let mut span = Span::new();
     let mut rest = text;
     while !rest.is_empty() {

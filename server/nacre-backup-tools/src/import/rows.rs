@@ -181,10 +181,10 @@ fn without(document: &str, ignored: &[String]) -> Result<String, String> {
 /// Takes the document of a row from one of its fields.
 fn document_of(row: &str, field: &str) -> Result<String, String> {
     let row: BTreeMap<String, &RawValue> =
-        serde_json::from_str(row).map_err(|error| format!("it is no object: {error}"))?;
+        serde_json::from_str(row).map_err(|error| format!("it is not an object: {error}"))?;
     let text = row.get(field).ok_or_else(|| format!("it has no field {field:?}"))?;
     let text: String = serde_json::from_str(text.get())
-        .map_err(|_| format!("its field {field:?} is no JSON in a text"))?;
+        .map_err(|_| format!("its field {field:?} is not a text with JSON"))?;
     match serde_json::from_str::<&RawValue>(&text) {
         Ok(document) => Ok(document.get().to_owned()),
         Err(error) => Err(format!("its field {field:?} is not JSON: {error}")),

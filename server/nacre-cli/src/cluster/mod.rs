@@ -1,12 +1,13 @@
 //! `nacre cluster`: forms a cluster of nodes and shows its state, over REST.
 
+mod nodes;
 mod picture;
 
 use crate::Failure;
 use crate::target::Server;
 use clap::{Args, Subcommand};
-use comfy_table::{Table, presets};
 use nacre_cluster::Address;
+use nodes::status;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -118,11 +119,9 @@ enum Action {
         ports: Vec<(String, String)>,
     },
     /// Show the nodes
-    Status {
-        /// Show which node serves each vBucket of a bucket, too
-        #[arg(long, value_name = "BUCKET")]
-        map: Option<String>,
-    },
+    Status(nodes::Status),
+    /// Wait until the cluster is in a state, and show the nodes
+    Wait(nodes::Wait),
     /// Show the fingerprint by which other nodes recognise the node
     Fingerprint,
 }
@@ -275,11 +274,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             send(if host.is_some() { "PUT" } else { "DELETE" }, ALTERNATE_ADDRESS, &fields)?;
             status(server)
         }
-        Action::Status { map: None } => status(server),
-        Action::Status { map: Some(bucket) } => {
-            status(server)?;
-            show_map(server, bucket)
-        }
+        Action::Status(options) => nodes::show(server, options),
+        Action::Wait(options) => nodes::wait(server, options),
         Action::Fingerprint => {
             let own = server.call("GET", "/nodes/self", b"")?;
             println!("{}", own["fingerprint"].as_str().ok_or("the node has no key")?);
@@ -383,70 +379,12 @@ fn see_off(server: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(server: &Server) -> Result<(), Failure> {
-    let pool = server.call("GET", "/pools/default", b"")?;
-    println!("{}", table(&pool));
-    for problem in problems(&pool) {
-        println!("{problem}");
-    }
-    Ok(())
-}
-
-/// Draws which node serves each vBucket of a bucket.
-fn show_map(server: &Server, bucket: &str) -> Result<(), Failure> {
-    let bucket = utf8_percent_encode(bucket, NON_ALPHANUMERIC);
-    let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
-    print!("\n{}", picture::draw(&map));
-    Ok(())
-}
-
-/// Returns the problems that the node reports about itself.
-fn problems(pool: &Value) -> Vec<String> {
-    let nodes = pool["nodes"].as_array().into_iter().flatten();
-    let of_node = |node: &Value| {
-        let name =
-            node["otpNode"].as_str().unwrap_or_default().trim_start_matches("ns_1@").to_owned();
-        let problems = node["problems"].as_array().cloned().unwrap_or_default();
-        let texts = problems.into_iter().filter_map(|problem| Some(problem.as_str()?.to_owned()));
-        texts.map(|text| format!("{name}: {text}")).collect::<Vec<_>>()
-    };
-    nodes.flat_map(of_node).collect()
-}
-
-/// Returns the nodes of `/pools/default`, one per row.
-fn table(pool: &Value) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_header(["node", "status", "part", "services", "group", ""]);
-    for node in pool["nodes"].as_array().into_iter().flatten() {
-        let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
-        let part = match node["clusterMembership"].as_str() {
-            _ if node["leaving"] == true => "leaving",
-            Some("inactiveAdded") => "added",
-            Some("inactiveFailed") => "failed over",
-            _ => "active",
-        };
-        let alternate = node["alternateAddresses"]["external"]["hostname"].as_str();
-        let own = (node["thisNode"] == true).then_some("(asked)");
-        let alternate = alternate.map(|host| format!("alternate {host}"));
-        let more: Vec<&str> = own.into_iter().chain(alternate.as_deref()).collect();
-        let name = text("otpNode").trim_start_matches("ns_1@").to_owned();
-        let services = node["services"].as_array().into_iter().flatten();
-        let services = services.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
-        let (status, group) = (text("status"), text("serverGroup"));
-        table.add_row([name, status, part.to_owned(), services, group, more.join(", ")]);
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
-    fn an_unreachable_node_is_named() {
+    fn an_unknown_node_is_named() {
         let known = ["ns_1@a:1", "ns_1@a:2"];
         let named = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -456,33 +394,5 @@ mod tests {
         let of_the_default_port = ["ns_1@a"];
         assert_eq!(check_known(&of_the_default_port, [&"a:8091".to_owned()].into_iter()), Ok(()));
         assert!(named(&["a:1", "a:3"]).unwrap_err().contains("no node a:3"));
-    }
-
-    #[test]
-    fn the_status_shows_one_node_a_row() {
-        let node = |port: u16, status: &str, part: &str, services: &[&str], own: bool| {
-            let otp_node = format!("ns_1@a:{port}");
-            json!({
-                "otpNode": otp_node, "status": status, "clusterMembership": part, "services": services,
-                "serverGroup": "Group 1", "thisNode": own,
-            })
-        };
-        let nodes = [
-            node(1, "healthy", "active", &["kv", "n1ql"], true),
-            node(2, "unhealthy", "inactiveAdded", &["n1ql"], false),
-            json!({"otpNode": "ns_1@a:3", "status": "healthy", "clusterMembership": "inactiveAdded",
-                "leaving": true, "services": ["kv"], "serverGroup": "Group 1"}),
-        ];
-        let shown = table(&json!({ "nodes": nodes })).to_string();
-        let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
-        assert_eq!(
-            shown,
-            [
-                " node  status     part     services  group",
-                " a:1   healthy    active   kv,n1ql   Group 1  (asked)",
-                " a:2   unhealthy  added    n1ql      Group 1",
-                " a:3   healthy    leaving  kv        Group 1"
-            ]
-        );
     }
 }

@@ -3,11 +3,12 @@
 mod diff;
 
 use crate::Failure;
+use crate::listing::{Format, Listing};
 use crate::target::Server;
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const REFERENCES: &str = "/pools/default/remoteClusters";
@@ -64,9 +65,15 @@ enum Action {
         settings: Settings,
     },
     /// Show other clusters and replications
-    List,
+    List {
+        #[command(flatten)]
+        format: Format,
+    },
     /// Show the progress of replications
-    Status,
+    Status {
+        #[command(flatten)]
+        format: Format,
+    },
     /// Change settings of a replication
     Set {
         /// ID of the replication, or its source bucket
@@ -93,6 +100,8 @@ enum Action {
     Stuck {
         /// ID of the replication, or its source bucket
         id: String,
+        #[command(flatten)]
+        format: Format,
     },
     /// Drop the version of a document that the other cluster refuses; the next one is sent again
     Skip {
@@ -116,6 +125,8 @@ enum Action {
         /// Seconds after which documents that differ are compared again, as they may be on their way
         #[arg(long, default_value_t = 3)]
         wait: u64,
+        #[command(flatten)]
+        format: Format,
     },
 }
 
@@ -226,8 +237,8 @@ pub fn run(options: &Options) -> Result<(), String> {
             println!("{from} is replicated to {to} of {link}: {}", text(&made["id"]));
             Ok(())
         }
-        Action::List => list(server),
-        Action::Status => status(server),
+        Action::List { format } => list(server, *format),
+        Action::Status { format } => status(server, *format),
         Action::Set { id, settings } => {
             set(server, id, &settings.fields())?;
             println!("changed the settings of {id}");
@@ -250,10 +261,10 @@ pub fn run(options: &Options) -> Result<(), String> {
             println!("{id} is deleted; replicated documents stay");
             Ok(())
         }
-        Action::Stuck { id } => stuck(server, id),
+        Action::Stuck { id, format } => stuck(server, id, *format),
         Action::Skip { id, key, collection } => skip(server, id, key, collection),
-        Action::Diff { id, login, show, wait } => {
-            compare(server, id, login.of(server)?, *show, *wait)
+        Action::Diff { id, login, show, wait, format } => {
+            compare(server, id, login.of(server)?, (*show, *format), *wait)
         }
     }
 }
@@ -343,61 +354,75 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }
 
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(header.to_vec());
-    table
-}
-
-fn list(server: &Server) -> Result<(), String> {
+fn list(server: &Server, format: Format) -> Result<(), String> {
     let references = server.call("GET", REFERENCES, b"")?;
-    let mut clusters = table(&["CLUSTER", "NODE", "USER", "SECURITY", "STATE", "UUID"]);
+    let mut clusters = Listing::new(&["cluster", "node", "user", "security", "state", "uuid"]);
     for reference in references.as_array().into_iter().flatten() {
         let fields = ["name", "hostname", "username", "secureType", "connectivityStatus", "uuid"];
-        clusters.add_row(fields.map(|field| text(&reference[field])));
+        clusters.add(fields.map(|field| reference[field].clone()));
     }
-    println!("{clusters}");
     let all = server.call("GET", "/pools/default/replications", b"")?;
-    let mut replications = table(&["FROM", "TO", "ID"]);
+    let mut replications = Listing::new(&["from", "to", "id"]);
     for replication in all.as_array().into_iter().flatten() {
         let fields = ["sourceBucketName", "targetBucketName", "id"];
-        replications.add_row(fields.map(|field| text(&replication[field])));
+        replications.add(fields.map(|field| replication[field].clone()));
     }
-    println!("{replications}");
+    if format.is_json() {
+        let both = json!({"clusters": clusters.json(), "replications": replications.json()});
+        format.show_one(&both);
+        return Ok(());
+    }
+    format.show(&clusters);
+    println!();
+    format.show(&replications);
     Ok(())
 }
 
-fn status(server: &Server) -> Result<(), String> {
+fn status(server: &Server, format: Format) -> Result<(), String> {
     let tasks = server.call("GET", "/pools/default/tasks", b"")?;
-    let header = ["FROM", "TO", "STATE", "LEFT", "WRITTEN", "CHECKED", "ASIDE", "CONFLICTS"];
-    let mut shown = table(&header);
-    let mut errors = Vec::new();
-    for task in tasks.as_array().into_iter().flatten().filter(|task| task["type"] == "xdcr") {
-        let target = text(&task["target"]);
-        let bucket = target.rsplit_once('/').map_or(target, |(_, bucket)| bucket);
-        let numbers =
-            ["changesLeft", "docsWritten", "docsChecked", "stuckDocuments", "conflictsLogged"];
-        let mut row = vec![text(&task["source"]).to_owned(), bucket.to_owned()];
-        row.push(text(&task["status"]).to_owned());
-        row.extend(numbers.map(|name| task[name].to_string()));
-        shown.add_row(row);
-        errors.extend(task["errors"].as_array().into_iter().flatten().map(text));
+    let (progress, errors) = progress_of(&tasks);
+    if format.is_json() {
+        format.show_one(&json!({"replications": progress.json(), "errors": errors}));
+        return Ok(());
     }
-    println!("{shown}");
+    format.show(&progress);
     errors.iter().for_each(|error| println!("{error}"));
     Ok(())
 }
 
-fn stuck(server: &Server, id: &str) -> Result<(), String> {
+/// Returns the progress of the replications among tasks, and their errors.
+fn progress_of(tasks: &Value) -> (Listing, Vec<String>) {
+    let mut progress =
+        Listing::new(&["from", "to", "state", "left", "written", "checked", "aside", "conflicts"]);
+    let mut errors = Vec::new();
+    for task in tasks.as_array().into_iter().flatten().filter(|task| task["type"] == "xdcr") {
+        let target = text(&task["target"]);
+        let bucket = target.rsplit_once('/').map_or(target, |(_, bucket)| bucket);
+        progress.add([
+            task["source"].clone(),
+            bucket.into(),
+            task["status"].clone(),
+            task["changesLeft"].clone(),
+            task["docsWritten"].clone(),
+            task["docsChecked"].clone(),
+            task["stuckDocuments"].clone(),
+            task["conflictsLogged"].clone(),
+        ]);
+        let texts = task["errors"].as_array().into_iter().flatten().map(text);
+        errors.extend(texts.map(str::to_owned));
+    }
+    (progress, errors)
+}
+
+fn stuck(server: &Server, id: &str, format: Format) -> Result<(), String> {
     let id = encoded(text(&find(server, id)?["id"]));
     let path = format!("/pools/default/replications/{id}/stuckDocuments");
     let all = server.call("GET", &path, b"")?;
-    let mut shown = table(&["COLLECTION", "KEY", "REASON"]);
+    let mut listing = Listing::new(&["collection", "key", "reason"]);
     for document in all.as_array().into_iter().flatten() {
-        shown.add_row(["collection", "id", "reason"].map(|field| text(&document[field])));
+        listing.add(["collection", "id", "reason"].map(|field| document[field].clone()));
     }
-    println!("{shown}");
+    format.show(&listing);
     Ok(())
 }
 
@@ -413,7 +438,7 @@ fn compare(
     server: &Server,
     id: &str,
     (user, password): (&str, &str),
-    show: usize,
+    (show, format): (usize, Format),
     wait_s: u64,
 ) -> Result<(), String> {
     let known = find(server, id)?;
@@ -441,18 +466,31 @@ fn compare(
         let later = diff::compare(&sides[0], &sides[1]);
         found.retain(|path, _| later.contains_key(path));
     }
+    if format.is_json() {
+        let mut listing = Listing::new(&["document", "difference"]);
+        for (path, difference) in found.iter().take(show) {
+            listing.add([path.as_str().into(), difference.to_string().into()]);
+        }
+        format.show(&listing);
+    } else {
+        print_differences(&found, show, sides[0].len());
+    }
+    match found.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} documents differ between {} and {}", buckets[0], buckets[1])),
+    }
+}
+
+/// Prints what differs, or how much is equal.
+fn print_differences(found: &BTreeMap<String, diff::Difference>, show: usize, equal: usize) {
     for (path, difference) in found.iter().take(show) {
         println!("{path}: {difference}");
     }
     if found.len() > show {
         println!("and {} more", found.len() - show);
     }
-    match found.len() {
-        0 => {
-            println!("{} documents and deletions are equal", sides[0].len());
-            Ok(())
-        }
-        count => Err(format!("{count} documents differ between {} and {}", buckets[0], buckets[1])),
+    if found.is_empty() {
+        println!("{equal} documents and deletions are equal");
     }
 }
 
@@ -468,6 +506,22 @@ mod tests {
         for text in ["", "a", "a.b", ".a.b"] {
             assert!(conflict_log(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_progress_of_replications_is_a_row_each() {
+        let tasks = json!([
+            {"type": "rebalance", "status": "notRunning"},
+            {"type": "xdcr", "source": "a", "target": "/remoteClusters/u/buckets/b", "status": "running",
+             "changesLeft": 1, "docsWritten": 2, "docsChecked": 3, "stuckDocuments": 4, "conflictsLogged": 5,
+             "errors": ["why"]},
+        ]);
+        let (progress, errors) = progress_of(&tasks);
+        let expected = json!([{
+            "from": "a", "to": "b", "state": "running", "left": 1, "written": 2, "checked": 3, "aside": 4,
+            "conflicts": 5,
+        }]);
+        assert_eq!((progress.json(), errors), (expected, vec!["why".to_owned()]));
     }
 
     #[test]

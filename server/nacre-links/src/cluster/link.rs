@@ -153,7 +153,7 @@ pub async fn accept(
     consensus.runtime(lane).clone().spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         let parts = upgraded.downcast::<TokioIo<Encrypted>>();
-        let parts = parts.expect("whoever shows a key comes with TLS");
+        let parts = parts.expect("a connection with a key has TLS");
         let mut stream = parts.io.into_inner();
         // Move the socket to this runtime, so that requests on the previous runtime do not delay it.
         let tls = stream.get_mut().get_mut().get_mut();

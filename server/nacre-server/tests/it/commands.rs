@@ -147,6 +147,35 @@ fn health_needs_no_login_and_shows_when_clients_can_connect() {
 }
 
 #[test]
+fn programs_read_nodes_replications_and_plugins_as_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let nodes = json_of(&server, &["cluster", "status"]);
+    let node = &nodes[0];
+    assert_eq!((&node["status"], &node["membership"]), (&json!("healthy"), &json!("active")));
+    assert_eq!((&node["is_asked"], &node["problems"]), (&json!(true), &json!([])), "{nodes}");
+    assert!(node["services"].as_array().unwrap().contains(&json!("kv")), "{nodes}");
+    for state in ["healthy", "balanced"] {
+        assert!(done(&server, &["cluster", "wait", state]).contains("healthy  active"), "{state}");
+    }
+    let late = refused(&server, 1, &["cluster", "wait", "failed-over", "--timeout", "0"]);
+    assert!(late.contains("no node is failed over: `nacre cluster status`"), "{late}");
+    let unknown = refused(&server, 1, &["cluster", "wait", "healthy", "--node", "db9:8091"]);
+    assert!(unknown.contains("there is no node db9:8091"), "{unknown}");
+    let none = refused(&server, 1, &["cluster", "status", "--map", "none"]);
+    assert!(none.contains("bucket none") && none.contains("`nacre bucket list`"), "{none}");
+
+    let nothing = json!({"clusters": [], "replications": []});
+    assert_eq!(json_of(&server, &["xdcr", "list"]), nothing);
+    let nothing = json!({"replications": [], "errors": []});
+    assert_eq!(json_of(&server, &["xdcr", "status"]), nothing);
+    for readers in [["plugin", "list"], ["plugin", "packages"]] {
+        assert_eq!(json_of(&server, &readers), json!([]), "{readers:?}");
+    }
+    server.kill();
+}
+
+#[test]
 fn metrics_have_connections_and_refused_logins() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
@@ -159,6 +188,16 @@ fn metrics_have_connections_and_refused_logins() {
     assert_eq!(value("kv_auth_errors_total"), Some(1.0), "{metrics}");
     assert!(value("kv_curr_connections").unwrap() >= 1.0);
     assert!(value("nacre_connections_limit").unwrap() > 100.0);
+    // Buckets have Couchbase's names, too.
+    for line in [
+        "kv_curr_items{bucket=\"default\"} 0\n",
+        "kv_mem_used_bytes{bucket=\"default\"} ",
+        "kv_ep_max_size{bucket=\"default\"} ",
+        "couch_docs_actual_disk_size{bucket=\"default\"} ",
+        "kv_ops{bucket=\"default\",op=\"get\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     server.kill();
 }
 

@@ -20,23 +20,52 @@ fn subcommands(help: &str) -> Vec<String> {
     names.filter(|name| name != "help").collect()
 }
 
-#[test]
-fn every_command_explains_itself() {
-    let mut all = String::new();
+/// Returns all commands in their order, each with its help.
+fn commands() -> Vec<(Vec<String>, String)> {
+    let mut all = Vec::new();
     let mut left: Vec<Vec<String>> = vec![Vec::new()];
-    let mut seen = 0;
     while let Some(path) = left.pop() {
         let arguments: Vec<&str> = path.iter().map(String::as_str).chain(["-h"]).collect();
         let help = nacre(&arguments);
-        writeln!(all, "$ nacre {}\n{}", arguments.join(" "), help.trim_end()).unwrap();
-        writeln!(all).unwrap();
-        seen += 1;
         for name in subcommands(&help).into_iter().rev() {
             left.push(path.iter().cloned().chain([name]).collect());
         }
+        all.push((path, help));
     }
-    assert!(seen > 60, "{seen} commands are not all");
+    all
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let mut all = String::new();
+    let commands = commands();
+    for (path, help) in &commands {
+        let words: String = path.iter().flat_map(|word| [word.as_str(), " "]).collect();
+        writeln!(all, "$ nacre {words}-h\n{}", help.trim_end()).unwrap();
+        writeln!(all).unwrap();
+    }
+    assert!(commands.len() > 60, "{} commands are not all", commands.len());
     insta::assert_snapshot!(all);
+}
+
+/// Last words of commands that read and print rows.
+const READERS: [&str; 10] =
+    ["list", "show", "status", "describe", "verify", "diff", "stuck", "packages", "logs", "roles"];
+
+#[test]
+fn every_command_that_reads_can_print_json() {
+    let mut seen = 0;
+    for (path, help) in commands() {
+        let is_reader = path.last().is_some_and(|last| READERS.contains(&last.as_str()));
+        // It prints JSON in any case: the definition that `set` takes.
+        let is_definition = path.join(" ") == "function show";
+        if !is_reader || is_definition || !subcommands(&help).is_empty() {
+            continue;
+        }
+        assert!(help.contains("--output <FORM>"), "nacre {} has no --output", path.join(" "));
+        seen += 1;
+    }
+    assert!(seen > 15, "{seen} commands are not all that read");
 }
 
 #[test]

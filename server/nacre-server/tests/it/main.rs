@@ -34,6 +34,7 @@ mod import;
 mod impostor;
 mod index_types;
 mod management;
+mod mistakes;
 mod models;
 mod node_tls;
 mod object_store;

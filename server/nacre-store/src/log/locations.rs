@@ -387,7 +387,7 @@ impl Locations {
             let mark = slot.0.location.bytes & 1 << KEPT_BIT;
             slot.0.location = Location { bytes: to.bytes | mark, ..to };
             take_live(&self.segments, from);
-            add_live(&self.segments, to).expect("whoever relocates has added the segment");
+            add_live(&self.segments, to).expect("the relocation has added the segment");
         }
     }
 }

@@ -9,6 +9,7 @@
 //! Each key is the name of a flag without its hyphens at the start. A flag counts first, then its variable, then the file, then the
 //! default. The file is turned into variables before the command line is parsed, so that a value is checked in one place.
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ pub fn read(serve: &Command, path: &Path) -> Result<Vec<String>, String> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
-        .map_err(|error| named(error.to_string()))?;
+        .map_err(|error| named(format!("{error}: name another file with --config")))?;
     let mut set = Vec::new();
     for (variable, value) in variables(serve, &text).map_err(named)? {
         if std::env::var_os(&variable).is_none() {
@@ -50,7 +51,10 @@ pub fn read(serve: &Command, path: &Path) -> Result<Vec<String>, String> {
 fn variables(serve: &Command, text: &str) -> Result<Vec<(String, String)>, String> {
     let file: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let error = error.to_string();
-        error.trim_end().to_owned()
+        format!(
+            "{}\n`nacre serve --print-config` prints a file in the right form",
+            error.trim_end()
+        )
     })?;
     let mut variables = Vec::new();
     for (key, value) in &file {
@@ -70,17 +74,22 @@ fn variables(serve: &Command, text: &str) -> Result<Vec<(String, String)>, Strin
 fn value_of(key: &str, value: &Value, is_switch: bool) -> Result<String, String> {
     match value {
         Value::Boolean(value) if is_switch => Ok(value.to_string()),
-        _ if is_switch => Err(format!("{key} is true or false")),
+        _ if is_switch => Err(format!("{key} is true or false, as {key} = true")),
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
         Value::Array(values) => {
             let text = |value: &Value| {
                 let text = value.as_str().filter(|text| !text.contains(','));
-                text.map(str::to_owned).ok_or_else(|| format!("{key} is a list of texts"))
+                text.map(str::to_owned).ok_or_else(|| {
+                    format!("{key} is a list of texts, as {key} = [\"one\", \"two\"]")
+                })
             };
             Ok(values.iter().map(text).collect::<Result<Vec<_>, _>>()?.join(","))
         }
-        other => Err(format!("{key} cannot be a {}", other.type_str())),
+        other => {
+            let kind = other.type_str();
+            Err(format!("{key} cannot be a {kind}: write a text or a number, as {key} = \"…\""))
+        }
     }
 }
 
@@ -108,6 +117,22 @@ fn distance(left: &str, right: &str) -> usize {
         }
     }
     row[right.len()]
+}
+
+/// Returns where a value that the command line refuses comes from, if it is one of the file at `path`; `from_file` has the variables
+/// that the file has set.
+pub fn place_of(
+    serve: &Command,
+    error: &clap::Error,
+    path: &Path,
+    from_file: &[String],
+) -> Option<String> {
+    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else { return None };
+    let flag = argument.strip_prefix("--")?.split(' ').next()?;
+    let known = serve.get_arguments().find(|known| known.get_long() == Some(flag))?;
+    let variable = known.get_env()?.to_str()?;
+    let is_of_file = from_file.iter().any(|set| set == variable);
+    is_of_file.then(|| format!("the value of {flag} is in {}: correct it there", path.display()))
 }
 
 /// Returns the options that count, as a file that sets them, with the source of each; `from_file` has the variables that a file has set.
@@ -189,6 +214,20 @@ mod tests {
         assert!(refused("no-io-uring = \"yes\"").contains("no-io-uring is true or false"));
         assert!(refused("data-dir = ").contains("line 1"));
         assert!(refused("[server]\nport = 1").contains("server is not an option"));
+    }
+
+    #[test]
+    fn a_refused_value_of_the_file_is_named_with_the_file() {
+        let refused = |arguments: &[&str]| {
+            serve().try_get_matches_from(arguments.iter().copied()).unwrap_err()
+        };
+        let error = refused(&["--kv-threads", "many"]);
+        let path = Path::new("/etc/nacre.toml");
+        let place = |from_file: &[String]| place_of(&serve(), &error, path, from_file);
+        let expected = "the value of kv-threads is in /etc/nacre.toml: correct it there";
+        assert_eq!(place(&["NACRE_KV_THREADS".to_owned()]).as_deref(), Some(expected));
+        assert_eq!(place(&[]), None);
+        assert_eq!(place_of(&serve(), &refused(&["--no-such-flag"]), path, &[]), None);
     }
 
     #[test]

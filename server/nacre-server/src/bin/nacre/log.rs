@@ -3,8 +3,11 @@
 //! Text in a line may come from strangers: names, reasons, exceptions of functions. It can neither begin a line
 //! ([`Escaped`]) nor fill the disk that keeps the log ([`Limiter`]): of the lines of one kind, which is the place in
 //! the code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left
-//! out is logged.
+//! out is logged. A log that nobody reads stops no thread ([`Output`]).
 
+mod output;
+
+use output::Output;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Write};
@@ -51,11 +54,35 @@ pub fn to_stderr() {
             limiter: Limiter::default(),
             is_json,
         });
+    let note = if is_json { lost_in_json } else { lost_in_text };
+    let output = std::sync::Mutex::new(Output::new(std::io::stderr(), note));
     // A second call in one process keeps the first log.
-    let _ = log.with_writer(std::io::stderr).try_init();
+    let _ = log.with_writer(output).try_init();
     if let Some(error) = refused {
         tracing::warn!("Ignoring NACRE_LOG: not a valid filter: {error}");
     }
+}
+
+/// Returns what the log says about lines that nobody has read.
+fn about_lost(count: u64) -> String {
+    format!(
+        "nobody has read the log of this node: {count} lines are lost; write it to a file, or to journald"
+    )
+}
+
+fn lost_in_text(count: u64) -> String {
+    let mut line = String::new();
+    // Writing to a text does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut line));
+    format!("{line}  WARN {}\n", about_lost(count))
+}
+
+fn lost_in_json(count: u64) -> String {
+    let mut members = Members::default();
+    members.0.insert("message".to_owned(), about_lost(count).into());
+    let mut line = String::new();
+    let _ = write_json(&mut Writer::new(&mut line), "warn", members);
+    line
 }
 
 fn write_field(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
@@ -336,6 +363,16 @@ mod tests {
         let members = ["level", "message", "user"].map(|member| line[member].as_str().unwrap());
         assert_eq!(members, ["warn", &format!("failed: {thrown}"), thrown]);
         assert!(line["count"] == 3 && line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
+
+    #[test]
+    fn lost_lines_are_counted_in_the_form_of_the_log() {
+        let text = lost_in_text(3);
+        assert!(text.contains("Z  WARN ") && text.ends_with('\n'), "{text}");
+        assert!(text.contains("3 lines are lost") && text.contains("to a file"), "{text}");
+        let line: serde_json::Value = serde_json::from_str(&lost_in_json(3)).unwrap();
+        assert_eq!(line["level"], "warn");
+        assert_eq!(line["message"], about_lost(3));
     }
 
     #[test]

@@ -166,6 +166,19 @@ fn back_up(options: &backup::Options) -> Result<(), String> {
     backup::run(options)
 }
 
+/// Prints why the command line is wrong, or the help that it asks for. Names the file if the wrong value is in it.
+fn refuse(error: &clap::Error, config: Option<&std::ffi::OsStr>, from_file: &[String]) -> ExitCode {
+    // Nobody reads it any more if this fails.
+    let _ = error.print();
+    let path = config.map(std::path::Path::new);
+    let place =
+        path.and_then(|path| configuration::place_of(&serve_command(), error, path, from_file));
+    if let Some(place) = place {
+        eprintln!("nacre: {place}");
+    }
+    u8::try_from(error.exit_code()).unwrap_or(2).into()
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
     credentials::hide();
@@ -180,7 +193,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let matches = Arguments::command().get_matches_from(arguments);
+    let config = credentials::value_of(&arguments, "--config", "NACRE_CONFIG");
+    let matches = match Arguments::command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => return refuse(&error, config.as_deref(), &from_file),
+    };
     let command = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments.command,
         Err(error) => error.exit(),
