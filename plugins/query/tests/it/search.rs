@@ -325,7 +325,7 @@ fn a_plan_shows_the_query_for_a_flexible_index() {
     let statement =
         "EXPLAIN SELECT x.n FROM d AS x USE INDEX (i USING FTS) WHERE x.s = \"red\" LIMIT 5";
     let plan = world.query(statement).unwrap()[0].field("plan").to_json();
-    assert!(plan.contains(r#""#operator":"IndexFtsSearch""#), "{plan}");
+    assert!(plan.contains(r##""#operator":"IndexFtsSearch""##), "{plan}");
     assert!(plan.contains(r#"\"field\""#) && plan.contains("Filter"), "{plan}");
     let asked = asked.borrow();
     assert_eq!(asked[0].field("options").to_json(), r#"{"use_index":["i"]}"#);
