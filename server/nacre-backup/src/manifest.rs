@@ -451,7 +451,9 @@ mod tests {
             ("do not add up", refusal(|m| m.buckets[0].parts[1].sets = 2)),
             (
                 "do not add up",
-                refusal(|m| drop(m.buckets[0].parts[0].collections.insert(9, (u64::MAX, 0)))),
+                refusal(|m| {
+                    m.buckets[0].parts[0].collections.insert(9, (u64::MAX, 0));
+                }),
             ),
             ("65535 vBuckets", refusal(|m| m.buckets[0].vbuckets = u16::MAX)),
         ] {
