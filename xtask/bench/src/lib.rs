@@ -31,6 +31,7 @@ mod sdk;
 mod search;
 mod start;
 mod store;
+mod summary;
 mod vectors;
 mod views;
 mod warmup;
@@ -418,6 +419,8 @@ enum Benchmark {
         #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
         sizes: bool,
     },
+    /// Draw the chart at the top of docs/reference/figures.md from the table there
+    Summary,
     /// Measure the time from the start of a new node to its first answer, and its memory
     Start {
         /// Number of starts; the median counts
@@ -525,6 +528,7 @@ pub fn run(options: &Bench) -> Result<(), String> {
         Benchmark::Sdk { rounds, seconds, node } => {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())
         }
+        Benchmark::Summary => summary::run(),
         Benchmark::Embedded { sizes: true, .. } => embedded::check_sizes(),
         Benchmark::Embedded { rounds, seconds, .. } => embedded::run((*rounds).max(1), *seconds),
         Benchmark::Plugins => in_sandbox("plugins"),
