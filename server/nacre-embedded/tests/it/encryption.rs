@@ -130,6 +130,20 @@ fn no_file_contains_a_key_a_value_or_the_name_of_a_collection() {
     check(folder.path(), key);
 }
 
+#[cfg(feature = "views")]
+#[test]
+fn design_documents_are_encrypted() {
+    let design = r#"{"views": {"seen": {"map": "function (doc, meta) { emit(doc.hidden); }"}}}"#;
+    for key in [None, Some(Key::Bytes([7; 32]))] {
+        let folder = tempfile::tempdir().unwrap();
+        let db = open(folder.path(), &with(key.clone()));
+        db.put_design_document("d", design).unwrap();
+        db.close().unwrap();
+        let is_readable = contents(folder.path()).values().any(|bytes| has(bytes, b"doc.hidden"));
+        assert_eq!(is_readable, key.is_none(), "{key:?}");
+    }
+}
+
 #[test]
 fn a_new_key_replaces_the_old_one() {
     let (old, new) = (Key::Bytes([7; 32]), Key::Passphrase("open sesame".into()));
