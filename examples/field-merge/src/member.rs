@@ -70,7 +70,7 @@ impl Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     all: BTreeMap<String, Member>,
-    /// Values that have the time of their version, because they have none of their own.
+    /// Names of values without a time of their own, which have the time of their version.
     untimed: BTreeSet<String>,
 }
 

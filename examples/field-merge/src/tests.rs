@@ -107,10 +107,10 @@ fn a_member_that_one_side_removed_and_the_other_one_left_alone_is_removed() {
 fn a_change_wins_over_a_value_that_is_as_in_the_ancestor() {
     let merge = merged_since(r#"{"a": 1, "b": 1}"#, r#"{"a": 2, "b": 1}"#, r#"{"a": 1, "b": 3}"#);
     assert_eq!(merge, r#"{"_t":{"a":10,"b":20},"a":2,"b":3}"#);
-    // Both changed the value, or one removed it: the later one wins, as without an ancestor.
+    // Both sides changed the value, or one side removed it: the later change wins, as without an ancestor.
     let merge = merged_since(r#"{"a": 1, "b": 1}"#, r#"{"a": 2}"#, r#"{"a": 3, "b": 2}"#);
     assert_eq!(merge, r#"{"_t":{"a":20,"b":20},"a":3,"b":2}"#);
-    // A time of its own says when the value was written.
+    // The time of the value is the time at which it was written.
     let merge = merged_since(r#"{"a": 1}"#, r#"{"a": 2}"#, r#"{"a": 1, "_t": {"a": 15}}"#);
     assert_eq!(merge, r#"{"_t":{"a":15},"a":1}"#);
 }

@@ -55,9 +55,9 @@ pub struct History {
 pub struct Conflict {
     /// The key of the document.
     pub key: Vec<u8>,
-    /// The scope of the document.
+    /// The scope of the document; empty if the collection was dropped.
     pub scope: String,
-    /// The collection of the document.
+    /// The collection of the document; empty if it was dropped.
     pub collection: String,
     /// The bucket that asks, as a source in histories; empty if the bucket keeps no histories.
     pub here: String,

@@ -85,7 +85,7 @@ fn of_bucket(bucket: &Value) -> Value {
     shown
 }
 
-/// The changes of scopes and their collections, by their IDs in hexadecimal. Source: Couchbase's backup service.
+/// Returns the changes of scopes and their collections, by their IDs in hexadecimal. Source: Couchbase's backup service.
 fn of_scopes(counts: &[Value]) -> Value {
     let mut scopes: BTreeMap<u64, (&Value, [u64; 2], Map<String, Value>)> = BTreeMap::new();
     for collection in counts {

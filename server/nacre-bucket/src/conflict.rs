@@ -270,7 +270,7 @@ impl ByHistory<'_> {
     ) -> Option<Version> {
         let mut seqno = local.meta.seqno;
         for _ in 0..ANCESTORS_MAX {
-            // Without it the resolver decides by the two versions alone, as in a bucket that keeps no earlier ones.
+            // Without a kept version the resolver decides by the two versions alone, as in a bucket that keeps no earlier ones.
             let kept = bucket.previous(self.vbid, seqno).ok().flatten()?;
             if is_common_ancestor(&kept, local, incoming, self.site) {
                 return Some(Arriving::of(&kept).shown());

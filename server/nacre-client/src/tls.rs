@@ -12,7 +12,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: Arc<PrivateKeyDer<'static>>,
-    /// Both in the form of the HTTP library.
+    /// Chain and key in the form of the HTTP library.
     http: ClientCert,
 }
 

@@ -134,7 +134,7 @@ unsafe fn key_of(kind: c_int, key: *const u8, key_size: usize) -> Result<Key, Er
             let text = std::str::from_utf8(given).map_err(|_| invalid("a passphrase is UTF-8"))?;
             Ok(Key::Passphrase(text.to_owned()))
         }
-        _ => Err(invalid("the kind of the key is none of NACRE_KEY_*")),
+        _ => Err(invalid("key_kind must be NACRE_KEY_BYTES or NACRE_KEY_PASSPHRASE")),
     }
 }
 

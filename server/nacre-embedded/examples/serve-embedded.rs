@@ -12,6 +12,8 @@ use std::thread;
 
 /// Bytes that are read from a connection at once.
 const PIECE_BYTES: usize = 64 << 10;
+/// Maximum bytes of the body of an HTTP request.
+const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Everything that can happen on a connection.
 enum Event {
@@ -66,7 +68,11 @@ fn respond(db: &Db, mut stream: &TcpStream) -> Result<(), Box<dyn Error>> {
             break;
         }
         if let Some(size) = header.strip_prefix("content-length:") {
-            body.resize(size.trim().parse::<usize>()?, 0);
+            let size = size.trim().parse::<usize>()?;
+            if size > BODY_BYTES_MAX {
+                return Err("the body is too large".into());
+            }
+            body.resize(size, 0);
         }
     }
     reader.read_exact(&mut body)?;

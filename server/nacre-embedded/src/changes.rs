@@ -309,8 +309,17 @@ impl Stream {
 
     /// See [`Changes::is_caught_up`].
     pub fn is_caught_up(&self) -> bool {
-        let high = self.consumer.bucket.high_seqnos();
-        self.points.iter().zip(high).all(|(point, high)| point.seqno >= high)
+        self.has_reached(&self.high_seqnos())
+    }
+
+    /// Returns the seqno of the last change of each vBucket.
+    pub fn high_seqnos(&self) -> Vec<Seqno> {
+        self.consumer.bucket.high_seqnos()
+    }
+
+    /// Returns true if the listener has seen every change up to `seqnos`, which has one seqno for each vBucket.
+    pub fn has_reached(&self, seqnos: &[Seqno]) -> bool {
+        self.points.iter().zip(seqnos).all(|(point, seqno)| point.seqno >= *seqno)
     }
 
     fn take(&mut self, vbid: Vbid, message: Message) -> Option<Change> {

@@ -84,7 +84,7 @@ impl Db {
             true => folder::in_memory(&options),
             false => folder::open(path, &options)?,
         };
-        // Whoever finds the key in memory later finds the master key, not what the user has typed.
+        // A later copy of the memory contains the master key, but not the user's passphrase.
         options.key = None;
         Db::start(opened, options)
     }
@@ -286,9 +286,9 @@ impl Db {
         Ok(self.0.runner.run(false))
     }
 
-    /// Replaces the key of an encrypted folder; from then on only `key` opens it. The documents are not written again: somebody with
-    /// the previous key and a copy of the folder from before can read later copies, too. Copy the documents to a new folder instead
-    /// if a key has become known.
+    /// Replaces the key of an encrypted folder; from then on only `key` opens it. The documents are not written again: a person with
+    /// the previous key and an earlier copy of the folder can read later copies, too. If other people have learned a key, copy the
+    /// documents to a new folder instead.
     ///
     /// # Errors
     /// [`Error::NotEncrypted`] for a folder without a key and for a database in memory; [`Error::Full`] and errors of the disk,

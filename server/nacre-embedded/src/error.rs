@@ -153,6 +153,20 @@ impl Error {
         )
     }
 
+    /// Returns true if the error concerns the whole database, rather than one request.
+    #[cfg(any(feature = "query", feature = "views"))]
+    pub(crate) fn is_of_database(&self) -> bool {
+        matches!(
+            self,
+            Error::Closed
+                | Error::Forked
+                | Error::Full
+                | Error::Broken { .. }
+                | Error::Io { .. }
+                | Error::Damaged { .. }
+        )
+    }
+
     /// Returns the error for a vBucket's refusal; `has_cas` if the caller gave a CAS.
     pub(crate) fn of_refusal(refusal: Refusal, has_cas: bool) -> Error {
         match refusal {

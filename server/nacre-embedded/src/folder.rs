@@ -223,6 +223,7 @@ fn create(
 ) -> Result<Opened, Error> {
     // A process that ended here may have left a master key, and a store that is encrypted with it.
     folder.master = unlock(path, rows, options)?;
+    let is_first_key = options.key.is_some() && folder.master.is_none();
     if let (Some(key), None) = (&options.key, &folder.master) {
         let master = MasterKey::random()?;
         folder.settings.apply(&[(row::KEY.to_vec(), Some(master.lock(key)?))], true)?;
@@ -233,7 +234,12 @@ fn create(
     // The store first: a folder without settings is created again, over any remains of the store.
     let master = folder.master.clone();
     let format = if master.is_some() { FORMAT } else { PLAIN_FORMAT };
-    let store = open_store(path, options.store, true, seed, options, master)?;
+    let store = open_store(path, options.store, true, seed, options, master);
+    if is_first_key && matches!(store, Err(Error::NotEncrypted)) {
+        // A process without a key had begun to create the folder, which opens without one again.
+        folder.settings.apply(&[(row::KEY.to_vec(), None)], true)?;
+    }
+    let store = store?;
     let text = |text: &str| Some(text.as_bytes().to_vec());
     let rows: [Write; 5] = [
         (row::FORMAT.to_vec(), text(&format.to_string())),

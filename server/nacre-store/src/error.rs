@@ -58,13 +58,13 @@ pub enum Error {
         path: PathBuf,
     },
     /// The data is encrypted, and no key was given: the application opens it with its key.
-    #[error("{path} is encrypted: it opens with its key")]
+    #[error("{path} is encrypted: open it with its key")]
     Encrypted {
         /// The directory.
         path: PathBuf,
     },
     /// A key was given, but the data is not encrypted: the application opens it without a key.
-    #[error("{path} is not encrypted: it opens without a key")]
+    #[error("{path} is not encrypted: open it without a key")]
     NotEncrypted {
         /// The directory.
         path: PathBuf,

@@ -11,7 +11,7 @@
 //! Unreadable data is reported by name, and a history is never silently shortened: records carry checksums, a vBucket's
 //! record counts its documents, and a note next to the database counts the acknowledged commits.
 //!
-//! With a [`MasterKey`] a [`LogStore`] encrypts whatever it has of documents: keys, values, metadata, and hashes of keys.
+//! With a [`MasterKey`] a [`LogStore`] encrypts all parts of documents: keys, values, metadata, and hashes of keys.
 #![expect(clippy::disallowed_methods, reason = "this crate owns the files of a node")]
 
 mod codec;

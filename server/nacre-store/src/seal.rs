@@ -29,7 +29,7 @@ pub(crate) const CHUNK_BYTES: usize = CHUNK_FRONT_BYTES + TAG_BYTES;
 /// Returns random bytes of the operating system.
 ///
 /// # Errors
-/// Fails when it gives none.
+/// Fails when the operating system gives no random bytes.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
@@ -135,7 +135,7 @@ impl FileCipher {
     }
 }
 
-/// Returns the length of the chunk at the start of `bytes`, as it says itself.
+/// Returns the length that the chunk at the start of `bytes` records.
 pub(crate) fn chunk_bytes(bytes: &[u8]) -> Option<usize> {
     u32_at(bytes, 0).map(|length| length as usize)
 }

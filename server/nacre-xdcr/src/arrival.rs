@@ -171,8 +171,8 @@ pub fn add_histories(
 /// Returns true if `kept`, an earlier version that `site` keeps, went into both the local and the arriving version. The newest
 /// such version is their common ancestor.
 ///
-/// A version of `site` that only the numbers of the arriving history cover is none: it may belong to another branch of history
-/// than the one that the arriving version was derived from.
+/// A version of `site` that only the numbers of the arriving history cover is not an ancestor: it may belong to another branch of
+/// history than the one that the arriving version was derived from.
 pub fn is_common_ancestor(
     kept: &Document,
     local: &Document,

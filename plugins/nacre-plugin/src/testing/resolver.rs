@@ -8,7 +8,7 @@ pub fn version(body: &str, written_ms: u64) -> Version {
     Version::json(body, written_ms * 1_000_000)
 }
 
-/// Returns the body that a cluster keeps whose own version is `local`.
+/// Returns the body that the cluster with the version `local` keeps.
 ///
 /// # Panics
 /// Panics if the resolver makes no decision.

@@ -329,7 +329,7 @@ pub(super) fn create_collections(
     self::present(server, bucket)
 }
 
-/// Drops a collection, by the names of bucket, scope and collection. Returns false if it does not exist, or is one of the system.
+/// Drops a collection, by the names of bucket, scope and collection. Returns false if it does not exist, or is in the system scope.
 pub(super) fn drop_collection(
     server: &Server,
     [bucket, scope, name]: &[String; 3],

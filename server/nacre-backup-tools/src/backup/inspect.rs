@@ -167,7 +167,7 @@ fn described(manifest: &Manifest) -> Value {
     })
 }
 
-/// The changes of each collection in a backup; null if the backup does not record them. Dropped collections are not among them.
+/// Returns the changes of each collection in a backup, without dropped collections; null if the backup does not record them.
 fn counts(bucket: &BucketPart) -> Value {
     let Some(counts) = bucket.counts() else { return Value::Null };
     let shown = bucket.collections.iter().map(|collection| {

@@ -354,19 +354,21 @@ fn dropped(
     let is_there = |one: &Collection| {
         part.collections.iter().any(|known| known.scope == one.scope && known.name == one.name)
     };
+    let parent_of = |bucket: &BucketPart| bucket.parent.as_ref().map(|parent| parent.id);
     let mut dropped = BTreeMap::new();
-    for earlier in repository.needs(id)? {
-        if from.is_some_and(|from| earlier < from) {
-            continue;
-        }
+    let (mut last, mut next) = (id, parent_of(part));
+    // Only the backups that this bucket continues: the backup may need older ones for other buckets.
+    while let Some(earlier) = next
+        && earlier < last
+        && from.is_none_or(|from| from <= earlier)
+    {
         let read = repository.manifest(earlier)?;
-        // Another bucket of this name may be there for the sake of other buckets.
         let same = read.0.bucket(&part.name).filter(|known| known.uuid == part.uuid);
-        for one in same.into_iter().flat_map(|known| &known.collections) {
-            if !is_there(one) {
-                dropped.insert((one.scope.clone(), one.name.clone()), one.clone());
-            }
+        let Some(known) = same else { break };
+        for one in known.collections.iter().filter(|one| !is_there(one)) {
+            dropped.entry((one.scope.clone(), one.name.clone())).or_insert_with(|| one.clone());
         }
+        (last, next) = (earlier, parent_of(known));
     }
     Ok(dropped.into_values().collect())
 }

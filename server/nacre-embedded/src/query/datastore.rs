@@ -100,6 +100,7 @@ impl<'a> Store<'a> {
             Err(Error::DocumentExists) => Err(Refusal::Exists),
             Err(Error::DocumentNotFound) => Err(Refusal::NotFound),
             Err(Error::CasMismatch) => Err(Refusal::CasMismatch),
+            Err(error) if error.is_of_database() => Err(Refusal::Other(self.failed(error))),
             Err(error) => Err(Refusal::Other(SqlError::execution(error.to_string()))),
         }
     }

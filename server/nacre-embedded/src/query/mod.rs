@@ -106,7 +106,7 @@ impl QueryOptions {
         }
         settings.readonly = self.readonly;
         settings.keeps_nothing = true;
-        settings.memory_quota = self.memory_mib << 20;
+        settings.memory_quota = self.memory_mib.saturating_mul(1 << 20);
         Ok(request)
     }
 }

@@ -141,6 +141,8 @@ impl Index {
         views: &mut Views,
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
+        // Without this end, writers that never pause would keep the query here.
+        let end = self.stream.high_seqnos();
         loop {
             let mut batch = Vec::new();
             let mut bytes = 0;
@@ -149,13 +151,14 @@ impl Index {
                 bytes += change.body().len();
                 batch.push(change);
             }
-            if batch.is_empty() && self.stream.is_caught_up() {
-                return Ok(());
-            }
-            if batch.is_empty() {
+            let is_last = self.stream.has_reached(&end);
+            if batch.is_empty() && !is_last {
                 batch.extend(self.stream.next_within(inner, PAUSE)?);
             }
             self.apply(inner, views, &batch)?;
+            if is_last {
+                return Ok(());
+            }
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return Err(Error::ViewsNotReady);
             }
@@ -268,5 +271,22 @@ mod tests {
         let counted: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(counted["rows"][0]["value"], count);
         assert!(index.rows.bytes > 0 && index.is_built);
+    }
+
+    #[test]
+    fn a_stream_reaches_its_end_although_writes_go_on() {
+        let db = Db::open(":memory:").unwrap();
+        let docs = db.default_collection();
+        docs.upsert("a", b"1", Write::new()).unwrap();
+        let mut stream = Stream::open(db.inner(), None, Since::Start).unwrap();
+        let end = stream.high_seqnos();
+        assert!(!stream.has_reached(&end));
+        docs.upsert("b", b"2", Write::new()).unwrap();
+        while !stream.has_reached(&end) {
+            let change = stream.next_within(db.inner(), Duration::from_secs(60)).unwrap();
+            assert!(change.is_some(), "a change is missing");
+        }
+        docs.upsert("c", b"3", Write::new()).unwrap();
+        assert!(stream.has_reached(&end) && !stream.is_caught_up());
     }
 }

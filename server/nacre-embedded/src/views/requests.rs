@@ -49,16 +49,7 @@ fn refusal(status: u16, error: &str, reason: &str) -> Reply {
 
 /// Returns the answer to a request that has failed. Errors that concern the whole database stay errors.
 fn problem(error: Error) -> Result<Reply, Error> {
-    let is_of_database = matches!(
-        error,
-        Error::Closed
-            | Error::Forked
-            | Error::Full
-            | Error::Broken { .. }
-            | Error::Io { .. }
-            | Error::Damaged { .. }
-    );
-    if is_of_database {
+    if error.is_of_database() {
         return Err(error);
     }
     let reason = error.to_string();

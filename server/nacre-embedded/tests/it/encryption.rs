@@ -3,7 +3,7 @@
 use crate::disk::copy;
 use crate::{by_hand, open};
 use nacre::{Db, Error, Key, Options, Range, StoreKind, Sync, Write};
-use nacre_store::{LogSpaces, MasterKey, OnDamage, Space, Spaces};
+use nacre_store::{LogOptions, LogSpaces, LogStore, MasterKey, OnDamage, Space, Spaces};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn only_its_key_opens_a_folder_and_a_refusal_changes_nothing() {
 }
 
 #[test]
-fn a_key_for_what_cannot_be_encrypted_is_refused_by_name() {
+fn a_key_for_a_store_without_encryption_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let key = || Some(Key::Bytes([7; 32]));
     fill(folder.path(), None);
@@ -128,6 +128,20 @@ fn no_file_contains_a_key_a_value_or_the_name_of_a_collection() {
         }
     }
     check(folder.path(), key);
+}
+
+#[cfg(feature = "views")]
+#[test]
+fn design_documents_are_encrypted() {
+    let design = r#"{"views": {"seen": {"map": "function (doc, meta) { emit(doc.hidden); }"}}}"#;
+    for key in [None, Some(Key::Bytes([7; 32]))] {
+        let folder = tempfile::tempdir().unwrap();
+        let db = open(folder.path(), &with(key.clone()));
+        db.put_design_document("d", design).unwrap();
+        db.close().unwrap();
+        let is_readable = contents(folder.path()).values().any(|bytes| has(bytes, b"doc.hidden"));
+        assert_eq!(is_readable, key.is_none(), "{key:?}");
+    }
 }
 
 #[test]
@@ -183,6 +197,17 @@ fn a_change_of_the_key_that_was_interrupted_leaves_the_old_or_the_new_one() {
         std::fs::remove_dir_all(&cut).unwrap();
     }
     assert!(with_old > 0 && with_new > 0, "{with_old} and {with_new}");
+}
+
+/// The first process has ended after it had created the store without a key, and before it had stored anything else.
+#[test]
+fn a_folder_whose_creation_without_a_key_was_interrupted_opens_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = LogOptions { segment_bytes: 1 << 20, seed: 1 };
+    drop(LogStore::open(&folder.path().join("documents"), true, layout).unwrap());
+    assert_eq!(refusal(folder.path(), Some(Key::Bytes([7; 32]))), Error::NotEncrypted);
+    fill(folder.path(), None);
+    check(folder.path(), None);
 }
 
 /// The first process has ended after it had stored the key, and before it had stored anything else.

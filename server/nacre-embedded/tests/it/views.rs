@@ -162,7 +162,7 @@ fn a_database_closes_with_its_last_handle_although_views_read_its_history() {
 }
 
 #[test]
-fn another_definition_has_other_rows_and_a_dropped_collection_none() {
+fn another_definition_has_other_rows_and_a_dropped_collection_has_no_rows() {
     let (db, _) = shop();
     assert_eq!(rows(&db, "totals", &ViewQuery::new())[0]["value"], 54);
     let other =
@@ -184,7 +184,7 @@ fn another_definition_has_other_rows_and_a_dropped_collection_none() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn invalid_designs_and_queries_are_refused_by_name() {
     let db = Db::open_with(":memory:", by_hand()).unwrap();
     for (design, what) in [
         ("[]", "object"),

@@ -316,6 +316,33 @@ fn collections_that_were_dropped_between_backups_are_dropped_on_request() {
 }
 
 #[test]
+fn collections_that_were_dropped_before_a_full_backup_of_their_bucket_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    for name in ["shop", "copy", "other"] {
+        create_bucket(&server, name, 16);
+        collection(&server, name, "s", "gone");
+    }
+    let repository = directory.path().join("backups").display().to_string();
+    let create = |options: &[&str]| {
+        let own = ["backup", "create", &repository, "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let both = ["--bucket", "shop", "--bucket", "other"];
+    create(&both);
+    let path = "/pools/default/buckets/shop/scopes/s/collections/gone";
+    assert_eq!(server.rest("DELETE", path, "").unwrap().status, 200);
+    create(&["--bucket", "shop", "--full"]);
+    // This backup needs the first one, but only for the other bucket.
+    create(&both);
+    let own = ["restore", &repository, "--bucket", "shop", "--mapping", "shop=copy", "--quiet"];
+    let said = succeed(&server, &[&own[..], &["--drop-collections"]].concat());
+    assert!(!said.contains("dropped the collection"), "{said}");
+    let scopes = server.rest("GET", "/pools/default/buckets/copy/scopes", "").unwrap().text();
+    assert!(scopes.contains("\"gone\""), "{scopes}");
+}
+
+#[test]
 fn a_backup_is_read_in_the_background_unless_it_must_not_wait() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));

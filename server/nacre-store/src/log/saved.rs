@@ -61,7 +61,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Returns the lock of a file that is to be written; `None` without a key.
+    /// Returns the lock of a new file; `None` without a key.
     ///
     /// # Errors
     /// Fails when the operating system gives no random bytes.
