@@ -9,6 +9,7 @@ enum Kind {
     Truth,
     Number,
     Names,
+    Text,
 }
 
 /// Options of CREATE INDEX. Source: SQL++ reference, CREATE INDEX. The size options serve a planner that places partitions by
@@ -25,16 +26,30 @@ const OF_INDEX: [(&str, Kind); 9] = [
     ("residentRatio", Kind::Number),
 ];
 
+/// Further options of indexes with a vector. Source: SQL++ reference, CREATE VECTOR INDEX. Those about training and lists have no effect:
+/// the index chooses its lists by the number of vectors, and always keeps the vectors themselves.
+const OF_VECTOR: [(&str, Kind); 6] = [
+    ("dimension", Kind::Number),
+    ("similarity", Kind::Text),
+    ("description", Kind::Text),
+    ("train_list", Kind::Number),
+    ("scan_nprobes", Kind::Number),
+    ("persist_full_vector", Kind::Truth),
+];
+
 /// Refuses unknown options of CREATE INDEX and values of a wrong type.
 pub fn check_index(create: &CreateIndex) -> Result<()> {
+    let of_vector = if create.vector.is_some() { &OF_VECTOR[..] } else { &[] };
     for (name, value) in create.with.as_object().into_iter().flatten() {
-        let Some((_, kind)) = OF_INDEX.iter().find(|(known, _)| **known == **name) else {
+        let mut known = OF_INDEX.iter().chain(of_vector);
+        let Some((_, kind)) = known.find(|(known, _)| **known == **name) else {
             return Err(Error::new(SEMANTICS, format!("CREATE INDEX has no option {name}")));
         };
         let (fits, wanted) = match kind {
             Kind::Truth => (matches!(value, Value::Bool(_)), "true or false"),
             Kind::Number => (matches!(value, Value::Int(_) | Value::Float(_)), "a number"),
             Kind::Names => (value.as_array().is_some(), "an array"),
+            Kind::Text => (value.as_str().is_some(), "a text"),
         };
         if !fits {
             return Err(Error::new(SEMANTICS, format!("Option {name} is {wanted}, not {value}")));

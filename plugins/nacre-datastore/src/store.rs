@@ -508,8 +508,8 @@ pub trait Datastore {
         Ok(vec![None; ids.len()])
     }
 
-    /// Executes a statement about users, groups, roles, collections or sequences. The request is an object whose member `do`
-    /// names the operation.
+    /// Executes a statement about users, groups, roles, collections, sequences or vector indexes. The request is an object whose
+    /// member `do` names the operation.
     ///
     /// # Errors
     /// Code 1001 if the store does not support the statement, and the errors of the statement.

@@ -1,7 +1,8 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
 use crate::plan::{
-    Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy, text,
+    Access, IndexScan, Join, Nearest, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy,
+    text,
 };
 use crate::pushed_text;
 use crate::span_text::spans;
@@ -296,6 +297,13 @@ fn access_value(access: &Access, place: &Fields) -> Value {
 
 fn search_fields(scan: &SearchScan) -> Fields {
     let Expr::Call(_, args) = &scan.call else { return Vec::new() };
+    if let Some(nearest) = &scan.nearest {
+        return vec![
+            ("index", scan.index.clone().into()),
+            ("index_vector", nearest_value(nearest, args)),
+            ("using", "fts".into()),
+        ];
+    }
     let field = args.first().and_then(nacre_sql::search_target).and_then(|(_, field)| field);
     let mut info = vec![
         (
@@ -314,6 +322,19 @@ fn search_fields(scan: &SearchScan) -> Fields {
         ("search_info", Value::object(info)),
         ("using", "fts".into()),
     ]
+}
+
+/// Describes the vector whose neighbours are read.
+fn nearest_value(nearest: &Nearest, args: &[Expr]) -> Value {
+    let arg = |at: usize| args.get(at).map_or(Value::Missing, text);
+    Value::object([
+        ("field", nearest.field.clone().into()),
+        ("query_vector", arg(1)),
+        ("similarity", arg(2)),
+        ("dimension", Value::Int(nearest.dimension as i64)),
+        ("limit", Value::Int(nearest.count as i64)),
+        ("filter", nearest.filter.clone()),
+    ])
 }
 
 fn index_value(scan: &IndexScan, place: &Fields) -> Value {

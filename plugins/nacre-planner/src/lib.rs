@@ -20,8 +20,8 @@ mod pushed_text;
 mod span_text;
 
 pub use plan::{
-    Access, Costs, Group, IndexScan, Join, Node, Page, Passing, Project, Pushed, Sarg, Scan,
-    ScanSource, SearchScan, SelectPlan, Strategy,
+    Access, Costs, Group, IndexScan, Join, Nearest, Node, Page, Passing, Project, Pushed, Sarg,
+    Scan, ScanSource, SearchScan, SelectPlan, Strategy,
 };
 pub use plan_context::PlanContext;
 pub use planner::{attributes_in, conjuncts, literal, name_terms, plan, plan_merge, plan_term};

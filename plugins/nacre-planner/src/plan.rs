@@ -163,6 +163,21 @@ pub struct SearchScan {
     pub by_score: bool,
     /// True if the query tests each document anyway, so that the hits may be too many.
     pub is_flexible: bool,
+    /// The vector whose neighbours are the hits; the call is that of the distance.
+    pub nearest: Option<Box<Nearest>>,
+}
+
+/// The documents nearest to a vector.
+#[derive(Clone)]
+pub struct Nearest {
+    /// The path of the vector in the documents.
+    pub field: Name,
+    /// Number of dimensions.
+    pub dimension: usize,
+    /// Number of documents.
+    pub count: usize,
+    /// The query that the documents must match; MISSING without one.
+    pub filter: Value,
 }
 
 /// The entries of an index that are read.

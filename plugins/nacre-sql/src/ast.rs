@@ -814,6 +814,12 @@ pub struct CreateIndex {
     pub partition: Vec<Expr>,
     /// WITH.
     pub with: Value,
+    /// The position of the key with the attribute VECTOR, if there is one.
+    pub vector: Option<usize>,
+    /// CREATE VECTOR INDEX.
+    pub is_vector_index: bool,
+    /// INCLUDE.
+    pub include: Vec<Expr>,
 }
 
 /// A part of an index key.

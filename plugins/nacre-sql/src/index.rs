@@ -122,6 +122,9 @@ impl Definition {
     /// # Errors
     /// As for [`Definition::parse`].
     pub fn new(create: CreateIndex) -> Result<Definition> {
+        if create.vector.is_some() {
+            return Err(Error::new(SEMANTICS, "a vector index has no sorted entries"));
+        }
         let name = create.name.unwrap_or_else(|| "#primary".into());
         let primary = create.keys.is_empty();
         let keys = if primary { vec![id_key()?] } else { expanded(create.keys)? };

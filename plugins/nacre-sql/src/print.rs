@@ -512,11 +512,22 @@ impl Display for IndexKey {
 
 impl Display for CreateIndex {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.primary { "create primary index" } else { "create index" })?;
+        f.write_str(match (self.primary, self.is_vector_index) {
+            (true, _) => "create primary index",
+            (false, true) => "create vector index",
+            (false, false) => "create index",
+        })?;
         self.name.iter().try_for_each(|name| write!(f, " {}", quote(name)))?;
         write!(f, " on {}", self.keyspace)?;
+        for (at, key) in self.keys.iter().enumerate() {
+            let attribute = if self.vector == Some(at) { " vector" } else { "" };
+            write!(f, "{}{key}{attribute}", if at == 0 { "(" } else { ", " })?;
+        }
         if !self.keys.is_empty() {
-            write!(f, "({})", Comma(&self.keys))?;
+            f.write_str(")")?;
+        }
+        if !self.include.is_empty() {
+            write!(f, " include({})", Comma(&self.include))?;
         }
         if !self.partition.is_empty() {
             write!(f, " partition by hash({})", Comma(&self.partition))?;

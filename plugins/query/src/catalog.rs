@@ -7,6 +7,7 @@ use crate::run::Run;
 use crate::service::Service;
 use crate::service_functions;
 use crate::statistics;
+use crate::vectors;
 use crate::watch;
 use nacre_datastore::Keyspace;
 use nacre_sql::{Error, Name, Result, Value};
@@ -58,6 +59,11 @@ impl Service {
                     "awr".into(),
                     Value::object([("enabled", false.into()), ("location", "".into())]),
                 )]
+            }
+            "indexes" | "all_indexes" => {
+                let mut rows = run.store.catalog(name)?.unwrap_or_default();
+                rows.extend(vectors::rows(run));
+                rows
             }
             "active_requests" => watch::active(run)?,
             "tasks_cache" => watch::tasks(run)?,

@@ -40,6 +40,7 @@ mod signature;
 mod statistics;
 mod style;
 mod transaction;
+mod vectors;
 mod watch;
 
 pub use admin::{AdminReply, admin};

@@ -6,13 +6,14 @@
 //! | --- | --- |
 //! | `{"do": "find", "field", "options"}` | `{"index": NAME}`, or `{}` if no index answers for the keyspace and field |
 //! | `{"do": "find", "predicate", "options"}` | `{"index": NAME, "query": QUERY}`, or `{}` if no index helps with the predicate |
+//! | `{"do": "find", "predicate": {"nearest": {"field", "metric", "filter"}}, "options"}` | `{"index": NAME, "query": {"dimension", "filter", "is_whole"}}`, or `{}` if no index has these vectors |
 //! | `{"do": "hits", "index", "field", "query", "options", "limit", "after", "by_score", "flexible", "consistency"}` | `{"hits": […], "after": KEYS}`; `after` is there if more hits may follow |
 //! | `{"do": "evaluate", "id", "document", "field", "query", "options"}` | `{"hit": HIT}`, or `{}` if the document does not match |
 
 use crate::exec::sort::page_of;
 use crate::run::Run;
 use nacre_datastore::{Consistency, Keyspace};
-use nacre_planner::SearchScan;
+use nacre_planner::{Nearest, SearchScan};
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Error, Name, Result, Searched, Value, eval, out_of, search_target};
 use std::collections::VecDeque;
@@ -47,6 +48,12 @@ fn text(name: Option<String>) -> Value {
 
 fn request(action: &str, members: Vec<(&'static str, Value)>) -> Value {
     Value::object([("do", Value::from(action))].into_iter().chain(members))
+}
+
+/// Returns the consistency of the request's reads.
+fn consistency(run: &Run<'_>) -> Value {
+    let Consistency { level, vectors } = &run.settings.consistency;
+    Value::object([("level", Value::from(level.as_str())), ("vectors", vectors.clone())])
 }
 
 /// Returns the name of an index that can answer a search over a keyspace, or over one of its fields.
@@ -107,13 +114,13 @@ impl HitRows {
             return Err(Error::execution("a search scan has no search"));
         };
         let value = |at: usize| args.get(at).map(|arg| eval(arg, env, context)).transpose();
+        if let Some(nearest) = &scan.nearest {
+            return HitRows::of_nearest(scan, nearest, value(1)?.unwrap_or_default(), run);
+        }
         let (query, options) = (value(1)?.unwrap_or_default(), value(2)?.unwrap_or_default());
         let is_nothing = query.is_missing() || query == Value::Null;
         let out = out_of(&options);
         let field = args.first().and_then(search_target).and_then(|(_, field)| field);
-        let Consistency { level, vectors } = &run.settings.consistency;
-        let consistency =
-            Value::object([("level", Value::from(level.as_str())), ("vectors", vectors.clone())]);
         let wanted = match page_of(&scan.page, env, context)? {
             (Some(limit), offset) => Some(limit.saturating_add(offset)),
             (None, _) => None,
@@ -125,11 +132,55 @@ impl HitRows {
             ("options", options),
             ("by_score", scan.by_score.into()),
             ("flexible", if scan.is_flexible { Value::Bool(true) } else { Value::Missing }),
-            ("consistency", consistency),
+            ("consistency", consistency(run)),
         ];
         let is_whole = is_nothing || wanted == Some(0);
         let page = if scan.is_flexible { HITS_FIRST } else { HITS_MAX };
         Ok(HitRows { members, out, wanted, page, found: VecDeque::new(), after: None, is_whole })
+    }
+
+    /// Creates the hits of a scan of the documents nearest to a vector.
+    fn of_nearest(
+        scan: &SearchScan,
+        nearest: &Nearest,
+        vector: Value,
+        run: &Run<'_>,
+    ) -> Result<HitRows> {
+        let Nearest { field, dimension, count, filter } = nearest;
+        let is_vector = vector.as_array().is_some_and(|elements| {
+            elements.len() == *dimension && elements.iter().all(|one| one.as_f64().is_some())
+        });
+        if !is_vector {
+            let message = format!(
+                "APPROX_VECTOR_DISTANCE by the index {} needs a vector of {dimension} numbers",
+                scan.index
+            );
+            return Err(Error::execution(message));
+        }
+        let neighbours = Value::object([
+            ("field", Value::from(field.clone())),
+            ("vector", vector),
+            ("k", Value::Int(*count as i64)),
+            ("filter", filter.clone()),
+        ]);
+        let nothing = Value::object([("match_none", Value::object::<Name>([]))]);
+        let query = Value::object([("query", nothing), ("knn", vec![neighbours].into())]);
+        let members = vec![
+            ("index", Value::from(scan.index.clone())),
+            ("query", query),
+            ("by_score", Value::Bool(true)),
+            ("flexible", Value::Bool(true)),
+            ("consistency", consistency(run)),
+        ];
+        Ok(HitRows {
+            members,
+            out: out_of(&Value::Missing),
+            wanted: Some(*count),
+            page: HITS_MAX,
+            found: VecDeque::new(),
+            after: None,
+            is_whole: false,
+        })
     }
 
     /// Returns at most `limit` of the next hits, with their IDs; empty after the last.

@@ -10,7 +10,7 @@ use crate::response::Response;
 use crate::rights::{self, Asked};
 use crate::run::Run;
 use crate::statistics::{self, Stamps};
-use crate::{administer, dml, infer, signature, transaction};
+use crate::{administer, dml, infer, signature, transaction, vectors};
 use nacre_cost::Table;
 use nacre_datastore::options;
 use nacre_datastore::{Datastore, Platform};
@@ -285,15 +285,20 @@ impl Service {
             }
             Statement::BuildIndex { keyspace, names } => {
                 let names = index_names(names, context)?;
-                let built = Statement::BuildIndex { keyspace: keyspace.clone(), names };
-                run.store.define(&built, run.settings.context.as_ref())?;
+                let names = vectors::without_vectors(names, keyspace, run)?;
+                if !names.is_empty() {
+                    let built = Statement::BuildIndex { keyspace: keyspace.clone(), names };
+                    run.store.define(&built, run.settings.context.as_ref())?;
+                }
                 Ok(Begun::values(Vec::new()))
             }
             _ => {
                 if let Statement::CreateIndex(create) = &statement {
                     options::check_index(create)?;
                 }
-                run.store.define(&statement, run.settings.context.as_ref())?;
+                if !vectors::define(&statement, run)? {
+                    run.store.define(&statement, run.settings.context.as_ref())?;
+                }
                 Ok(Begun::values(Vec::new()))
             }
         }

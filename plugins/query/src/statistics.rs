@@ -289,6 +289,9 @@ fn definition(keyspace: Path, key: IndexKey) -> Result<Definition> {
         condition: None,
         partition: Vec::new(),
         with: Value::Missing,
+        vector: None,
+        is_vector_index: false,
+        include: Vec::new(),
     })
 }
 

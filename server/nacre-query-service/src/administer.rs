@@ -8,6 +8,7 @@ use super::requester::{Requester, lacks};
 use super::session::Terms;
 use super::statistics;
 use super::transaction::Durability;
+use super::vector_indexes;
 use crate::NodeQueries;
 use nacre_auth::{
     Credentials, Domain, Edit, Keyspace, Login, Privilege, Refused, Role, UserChange, UserEdit,
@@ -71,6 +72,15 @@ enum Request {
         name: String,
     },
     Curl(CurlRequest),
+    /// Creates or drops a vector index.
+    VectorIndex {
+        bucket: String,
+        scope: String,
+        collection: String,
+        change: Value,
+    },
+    /// Asks for the rows of vector indexes in `system:indexes`.
+    VectorIndexes,
     /// Sets the terms of the request's reads and writes.
     SetTerms {
         scan_wait_ms: Option<u64>,
@@ -190,6 +200,11 @@ pub(super) fn administer(
         Request::AlterBucket { name, fields } => alter_bucket(requester, &name, &fields)?,
         Request::DropBucket { name } => drop_bucket(requester, &name)?,
         Request::Curl(request) => curl(requester, request, left)?,
+        Request::VectorIndex { bucket, scope, collection, change } => {
+            let keyspace = DatabaseKeyspace { bucket, scope, collection };
+            vector_indexes::change(requester, &keyspace, &change, left)?
+        }
+        Request::VectorIndexes => vector_indexes::list(requester, left)?,
         Request::SetTerms { scan_wait_ms, durability } => {
             set_terms(terms, scan_wait_ms, durability.as_deref())?
         }

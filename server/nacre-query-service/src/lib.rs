@@ -36,6 +36,7 @@ mod transaction;
 mod txn_session;
 mod udf_queries;
 mod unbuilt;
+mod vector_indexes;
 mod vitals;
 
 use nacre_cluster::FunctionId;

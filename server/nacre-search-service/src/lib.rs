@@ -21,6 +21,7 @@ mod message;
 mod query;
 mod sqlpp;
 mod statistics;
+mod vectors;
 
 use access::Named;
 use error::Failure;

@@ -111,6 +111,26 @@ pub(crate) fn put(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Out
     Ok(ok(json!({"name": name, "uuid": definition.uuid})))
 }
 
+/// Creates an index in a scope for a statement of SQL++.
+pub(crate) fn create(
+    node: &Arc<Node>,
+    name: &str,
+    mut members: Map<String, Value>,
+) -> Result<Definition, Failure> {
+    let (_, short) = name.rsplit_once('.').unwrap_or_default();
+    check_name(short)?;
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Failure::bad_request(format!(
+            "indexName is invalid: it has at most {NAME_BYTES_MAX} bytes, indexName: {name}"
+        )));
+    }
+    fill_in(&node.cluster(), &mut members)?;
+    let definition = Definition::new(name, &new_uuid(node), &new_uuid(node), members);
+    check(node, &definition)?;
+    store(node, &definition, Expected::Nothing)?;
+    Ok(definition)
+}
+
 fn store(node: &Arc<Node>, definition: &Definition, expected: Expected) -> Result<(), Failure> {
     node.change(&Change::Records(RecordChange::PutServiceRecord {
         service: ID.into(),

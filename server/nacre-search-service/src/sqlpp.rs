@@ -8,6 +8,7 @@ use crate::definition::{self, Control, Definition};
 use crate::error::Failure;
 use crate::flexible;
 use crate::query::{Demand, ask};
+use crate::vectors::{self, NewVectorIndex};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_node::Node;
 use nacre_node::service::QueryQuestion;
@@ -41,6 +42,12 @@ enum Question {
     Hits(Hits),
     /// Asks whether one document is a hit.
     Evaluate(Evaluate),
+    /// Creates a vector index.
+    CreateVector(NewVectorIndex),
+    /// Drops a vector index.
+    DropVector { name: String },
+    /// Asks for all vector indexes.
+    ListVectors,
 }
 
 #[derive(Deserialize)]
@@ -82,6 +89,8 @@ pub(crate) fn answer(
 ) -> Result<String, nacre_sandbox::Failure> {
     let asked: Question = serde_json::from_str(question.request)
         .map_err(|error| failure(EXECUTION, format!("SEARCH: {error}")))?;
+    let is_definition = matches!(asked, Question::CreateVector(_) | Question::DropVector { .. });
+    let words = if is_definition { "" } else { "SEARCH: " };
     let answer = match asked {
         Question::Find { predicate: Some(predicate), options, .. } => {
             Ok(find_flexible(node, question, &predicate, &options))
@@ -91,10 +100,13 @@ pub(crate) fn answer(
         }
         Question::Hits(hits) => self::hits(node, question, hits),
         Question::Evaluate(one) => evaluate(node, question, &one),
+        Question::CreateVector(new) => vectors::create(node, question, &new),
+        Question::DropVector { name } => vectors::drop_index(node, question, &name),
+        Question::ListVectors => Ok(vectors::list(node, question.user)),
     };
     answer.map(|answer| answer.to_string()).map_err(|Failure { status, error }| {
         let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
-        failure(if status == 403 { FORBIDDEN } else { EXECUTION }, format!("SEARCH: {text}"))
+        failure(if status == 403 { FORBIDDEN } else { EXECUTION }, format!("{words}{text}"))
     })
 }
 
@@ -114,7 +126,9 @@ fn find(
     let all = definition::all(&cluster).map(|(_, definition)| definition);
     let suitable: Vec<Definition> = all
         .filter(|definition| {
-            suits(definition, question.keyspace, field, options)
+            let is_search = !vectors::is_vector_index(definition) || options["index"].is_string();
+            is_search
+                && suits(definition, question.keyspace, field, options)
                 && definition.is_allowed(Control::Query)
                 && may_search(node, question.user, definition)
         })
@@ -134,6 +148,9 @@ fn find_flexible(
     let cluster = node.cluster();
     let keyspace = question.keyspace;
     let names = options["use_index"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if predicate["nearest"].is_object() {
+        return vectors::find(node, keyspace, &predicate["nearest"], names);
+    }
     let is_wanted = |definition: &Definition| {
         let is_named =
             |name: &str| definition.name == name || is_short_name(definition, keyspace, name);
@@ -205,20 +222,27 @@ fn suits(
         })
 }
 
-fn is_of_keyspace(definition: &Definition, keyspace: &DatabaseKeyspace) -> bool {
+pub(crate) fn is_of_keyspace(definition: &Definition, keyspace: &DatabaseKeyspace) -> bool {
     definition.places().iter().any(|place| {
         (&place.bucket, &place.scope, &place.collection)
             == (&keyspace.bucket, &keyspace.scope, &keyspace.collection)
     })
 }
 
-fn is_short_name(definition: &Definition, keyspace: &DatabaseKeyspace, name: &str) -> bool {
+pub(crate) fn is_short_name(
+    definition: &Definition,
+    keyspace: &DatabaseKeyspace,
+    name: &str,
+) -> bool {
     definition.short_name() == name
         && definition.scope() == Some((&*keyspace.bucket, &*keyspace.scope))
 }
 
 /// Returns the mapping of all documents in a keyspace, or `None` if it depends on the document.
-fn mapping_of<'a>(definition: &'a Definition, keyspace: &DatabaseKeyspace) -> Option<&'a Value> {
+pub(crate) fn mapping_of<'a>(
+    definition: &'a Definition,
+    keyspace: &DatabaseKeyspace,
+) -> Option<&'a Value> {
     let mapping = &definition.member("params")["mapping"];
     let types = mapping["types"].as_object();
     let mut enabled = types.into_iter().flatten().filter(|(_, mapping)| is_enabled(mapping));
@@ -284,7 +308,9 @@ fn header(field: Option<&String>) -> Vec<(String, String)> {
 fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<Value, Failure> {
     let definition = definition::get(&node.cluster(), &asked.index)
         .ok_or_else(|| Failure::no_index(&asked.index))?;
-    if !may_search(node, question.user, &definition) {
+    let is_neighbours = asked.query["knn"].is_array();
+    let is_open = is_neighbours && vectors::may_use(&definition, question.keyspace);
+    if !is_open && !may_search(node, question.user, &definition) {
         return Err(Failure::forbidden(&format!("cluster.{}.fts!read", definition.name)));
     }
     let mut request = request_of(&asked.query)?;
@@ -308,7 +334,9 @@ fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<V
     }
     // Timeout and consistency come from the statement instead.
     request.remove("ctl");
-    let demand = demand(&definition, question, &asked.consistency);
+    let mut demand = demand(&definition, question, &asked.consistency);
+    // An index lacks documents while it is built.
+    demand.is_fresh |= is_open && !vectors::is_complete(node, &definition);
     let send = |request: &Map<String, Value>| {
         let body = serde_json::to_vec(request).unwrap_or_default();
         let headers = header(asked.field.as_ref());
@@ -318,7 +346,11 @@ fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<V
     let mut answer = match send(&request) {
         // The statement tests each document, so that all documents are an answer, too.
         Err(failure) if asked.flexible && is_too_wide(&failure) => {
-            request.insert("query".into(), json!({"match_all": {}}));
+            if is_neighbours {
+                vectors::widen(&mut request);
+            } else {
+                request.insert("query".into(), json!({"match_all": {}}));
+            }
             send(&request)?
         }
         answer => answer?,

@@ -49,14 +49,18 @@ pub(super) fn choose(
     let alias = &from.first.alias;
     let call = Expr::Call(search, vec![Expr::Ident(alias.clone()), Expr::Literal(query)]);
     let page = Page::default();
-    let scan = SearchScan { index, call, page, by_score: false, is_flexible: true };
+    let scan = SearchScan { index, call, page, by_score: false, is_flexible: true, nearest: None };
     let access = Access::Search(scan);
     let source = ScanSource::Keyspace { keyspace, access, covering: false };
     Ok(Some(Scan::of(alias.clone(), source)))
 }
 
 /// Returns the predicate of the operands of a condition, if any of them has one.
-fn predicate(from: &ast::From, operands: &[Expr], context: &dyn PlanContext) -> Option<Value> {
+pub(super) fn predicate(
+    from: &ast::From,
+    operands: &[Expr],
+    context: &dyn PlanContext,
+) -> Option<Value> {
     let names = vec![(from.first.alias.clone(), Some(String::new()))];
     let mut paths = Paths { names, context };
     for join in from.joins.iter().filter(|join| join.kind == JoinKind::Unnest) {
@@ -66,6 +70,25 @@ fn predicate(from: &ast::From, operands: &[Expr], context: &dyn PlanContext) -> 
         }
     }
     paths.all(operands)
+}
+
+/// Returns the path of an expression in the documents of the first term; `None` if it is no path, or the document itself.
+pub(super) fn field_of(from: &ast::From, expr: &Expr, context: &dyn PlanContext) -> Option<String> {
+    let names = vec![(from.first.alias.clone(), Some(String::new()))];
+    Paths { names, context }.field(expr)
+}
+
+/// Returns true if each operand of a condition has a part in the predicate, so that the condition is hardly ever false for a document that
+/// an index finds for all of the predicate.
+pub(super) fn is_covered(from: &ast::From, operands: &[Expr], context: &dyn PlanContext) -> bool {
+    let names = vec![(from.first.alias.clone(), Some(String::new()))];
+    let paths = Paths { names, context };
+    let ranges = paths.ranges(operands);
+    let is_in_range = |operand: &Expr| {
+        let Some((field, _)) = paths.bound(operand) else { return false };
+        ranges.iter().any(|range| range.field("field").as_str() == Some(field.as_str()))
+    };
+    operands.iter().all(|operand| paths.one(operand).is_some() || is_in_range(operand))
 }
 
 /// The variables in a condition.

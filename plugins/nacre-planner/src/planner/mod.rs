@@ -3,7 +3,7 @@
 //! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
 //! Which index a term uses is decided in [`access`], what is asked of one in [`sarg`], what it covers in [`cover`], which order it
 //! has in [`order`], whether documents are only passed on in [`passed`], the least and the greatest value by that in [`extreme`], and what
-//! stays of expressions after GROUP BY in [`group`], groups that are made of index entries in [`pushed`], and whether the documents are the hits of a search in [`search`] and [`flexible`]. Where keyspaces
+//! stays of expressions after GROUP BY in [`group`], groups that are made of index entries in [`pushed`], and whether the documents are the hits of a search in [`search`], [`flexible`] and [`nearest`]. Where keyspaces
 //! have statistics, [`cost`] compares indexes and joins, and [`join_order`] puts the terms in order.
 
 mod access;
@@ -15,6 +15,7 @@ mod flexible;
 mod group;
 mod join;
 mod join_order;
+mod nearest;
 mod order;
 mod passed;
 mod pushed;

@@ -1,6 +1,6 @@
 //! Searches: the documents of the first term are the hits of a search that its condition asks for.
 
-use super::{conjuncts, flexible, literal};
+use super::{conjuncts, flexible, literal, nearest};
 use crate::plan::{Access, Page, Scan, ScanSource, SearchScan};
 use crate::plan_context::PlanContext;
 use nacre_sql::ast::{Block, Chain, Expr, OrderTerm, Source};
@@ -62,10 +62,20 @@ pub(super) fn choose(
             is_alone && condition.is_none() && !block.distinct && (order.is_empty() || by_score);
         let page = if is_paged { page.clone() } else { Page::default() };
         let call = call.clone();
-        let access = Access::Search(SearchScan { index, call, page, by_score, is_flexible: false });
+        let access = Access::Search(SearchScan {
+            index,
+            call,
+            page,
+            by_score,
+            is_flexible: false,
+            nearest: None,
+        });
         let source = ScanSource::Keyspace { keyspace, access, covering: false };
         let scan = Scan::of(from.first.alias.clone(), source);
         return Ok(Some(Searched { scan, condition, ordered: by_score }));
+    }
+    if let Some(scan) = nearest::choose(block, order, page, &operands, context)? {
+        return Ok(Some(Searched { scan, condition: block.condition.clone(), ordered: false }));
     }
     let scan = flexible::choose(from, path, &operands, context)?;
     // The hits may include documents for which the condition is not true.

@@ -11,7 +11,7 @@ const DIMENSIONS_MAX: usize = 4096;
 pub(super) const FUNCTIONS: &[Function] = &[
     open("ISVECTOR", 3, 3, |args, _| Ok(is_vector(args))),
     strict("VECTOR_DISTANCE", 3, 3, |args, _| distance(args)),
-    // No index gives an approximate answer, so the exact distance is returned.
+    // An index only chooses documents: their order is that of the exact distance.
     strict("APPROX_VECTOR_DISTANCE", 3, 6, |args, _| distance(args)),
     strict("ENCODE_VECTOR", 1, 2, |args, _| Ok(encode(args))),
     strict("DECODE_VECTOR", 1, 2, |args, _| Ok(decode(args))),

@@ -6,10 +6,12 @@ use crate::ast::{CreateFunction, CreateIndex, Expr, FunctionBody, IndexKey, Path
 use crate::lexer::Token;
 use crate::{Error, Name, Result, SEMANTICS, Value};
 
-/// Returns the refusal of a vector index.
-fn no_vectors() -> Error {
-    let message = "Indexes of SQL++ do not support vectors: create a search index with the field as a vector, and search it with knn";
-    Error::new(SEMANTICS, message)
+/// The kinds of CREATE INDEX.
+#[derive(Clone, Copy, PartialEq)]
+enum IndexKind {
+    Primary,
+    Secondary,
+    Vector,
 }
 
 fn if_exists(parser: &mut Parser<'_>) -> bool {
@@ -44,9 +46,9 @@ pub(super) fn create(parser: &mut Parser<'_>) -> Result<Statement> {
         return Ok(statement);
     }
     match () {
-        () if parser.word("PRIMARY INDEX") => create_index(parser, true),
-        () if parser.word("INDEX") => create_index(parser, false),
-        () if parser.word("VECTOR INDEX") => Err(no_vectors()),
+        () if parser.word("PRIMARY INDEX") => create_index(parser, IndexKind::Primary),
+        () if parser.word("INDEX") => create_index(parser, IndexKind::Secondary),
+        () if parser.word("VECTOR INDEX") => create_index(parser, IndexKind::Vector),
         () if parser.word("SCOPE") => {
             let before = if_not_exists(parser);
             let path = parser.path()?;
@@ -59,26 +61,31 @@ pub(super) fn create(parser: &mut Parser<'_>) -> Result<Statement> {
             let with = with_options(parser)?;
             Ok(Statement::CreateCollection { path, if_not_exists, with })
         }
-        () => parser.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
+        () => parser
+            .fail("expected INDEX, PRIMARY INDEX, VECTOR INDEX, SCOPE, COLLECTION or FUNCTION"),
     }
 }
 
-fn create_index(parser: &mut Parser<'_>, primary: bool) -> Result<Statement> {
+fn create_index(parser: &mut Parser<'_>, kind: IndexKind) -> Result<Statement> {
+    let primary = kind == IndexKind::Primary;
     let before = if_not_exists(parser);
     let name = if primary { parser.name_if_any() } else { Some(parser.name()?) };
     let if_not_exists = before || if_not_exists(parser);
     parser.expect_word("ON")?;
     let keyspace = parser.path()?;
-    let mut keys = Vec::new();
-    if !primary {
-        parser.expect("(")?;
-        keys = parser.list(index_key)?;
-        parser.expect(")")?;
+    let (keys, vector) = if primary { (Vec::new(), None) } else { index_keys(parser)? };
+    if kind == IndexKind::Vector && vector.is_none() {
+        let message = "CREATE VECTOR INDEX needs a key with VECTOR";
+        return Err(Error::new(SEMANTICS, message));
     }
-    let mut partition = Vec::new();
+    let (mut partition, mut include) = (Vec::new(), Vec::new());
     let mut condition = None;
     loop {
-        if partition.is_empty() && parser.word("PARTITION BY") {
+        if kind == IndexKind::Vector && include.is_empty() && parser.word("INCLUDE") {
+            parser.expect("(")?;
+            include = parser.list(|p| p.expr())?;
+            parser.expect(")")?;
+        } else if partition.is_empty() && parser.word("PARTITION BY") {
             parser.expect_word("HASH")?;
             parser.expect("(")?;
             partition = parser.list(|p| p.expr())?;
@@ -103,7 +110,23 @@ fn create_index(parser: &mut Parser<'_>, primary: bool) -> Result<Statement> {
         condition,
         partition,
         with,
+        vector,
+        is_vector_index: kind == IndexKind::Vector,
+        include,
     })))
+}
+
+/// Parses the keys of an index, in parentheses. Also returns the position of the key with VECTOR, if there is one.
+fn index_keys(parser: &mut Parser<'_>) -> Result<(Vec<IndexKey>, Option<usize>)> {
+    parser.expect("(")?;
+    let parsed = parser.list(key_or_vector)?;
+    parser.expect(")")?;
+    let mut vectors = parsed.iter().enumerate().filter(|(_, (_, is_vector))| *is_vector);
+    let vector = vectors.next().map(|(at, _)| at);
+    if vectors.next().is_some() {
+        return Err(Error::new(SEMANTICS, "an index can have only one key with VECTOR"));
+    }
+    Ok((parsed.into_iter().map(|(key, _)| key).collect(), vector))
 }
 
 /// Returns the partition expressions: `USING HASH` means all keys of the index, `USING CLUSTERED` the first one, within which the
@@ -117,6 +140,14 @@ fn spread_by(parser: &Parser<'_>, keys: &[IndexKey]) -> Result<Vec<Expr>> {
 }
 
 pub(super) fn index_key(parser: &mut Parser<'_>) -> Result<IndexKey> {
+    match key_or_vector(parser)? {
+        (key, false) => Ok(key),
+        (_, true) => Err(Error::new(SEMANTICS, "only keys of indexes can have VECTOR")),
+    }
+}
+
+/// Parses a key of an index. Also returns true if it has the attribute VECTOR.
+fn key_or_vector(parser: &mut Parser<'_>) -> Result<(IndexKey, bool)> {
     let in_parentheses =
         parser.is_symbol("(") && (parser.is_word_at(1, "DISTINCT") || parser.is_word_at(1, "ALL"));
     if in_parentheses {
@@ -131,14 +162,14 @@ pub(super) fn index_key(parser: &mut Parser<'_>) -> Result<IndexKey> {
     let outside = std::mem::replace(&mut parser.in_array_key, array.is_some());
     let expr = parser.expr()?;
     parser.in_array_key = outside;
-    if parser.is_word("VECTOR") {
-        return Err(no_vectors());
-    }
     if in_parentheses {
         parser.expect(")")?;
     }
+    let is_vector = parser.word("VECTOR");
     let (descending, include_missing) = key_attributes(parser);
-    Ok(IndexKey { expr, array, descending, include_missing, joined: false })
+    // The attributes have no order.
+    let is_vector = is_vector || parser.word("VECTOR");
+    Ok((IndexKey { expr, array, descending, include_missing, joined: false }, is_vector))
 }
 
 /// Parses ASC, DESC and INCLUDE MISSING in any order. Returns true for each of the latter two if it is present.

@@ -88,6 +88,36 @@ fn values_are_spread_over_partitions_and_equal_values_share_one() {
 }
 
 #[test]
+fn a_vector_key_is_an_attribute_of_one_key() {
+    let parsed = |text: &str| match nacre_sql::parse(text) {
+        Ok(nacre_sql::ast::Statement::CreateIndex(create)) => create,
+        other => panic!("{text}: {other:?}"),
+    };
+    let text = "CREATE VECTOR INDEX IF NOT EXISTS i ON b.s.c(v VECTOR) INCLUDE (a, o.p) PARTITION BY HASH(a) WHERE a > 1 USING GSI WITH {\"dimension\": 3}";
+    let create = parsed(text);
+    assert!(create.is_vector_index && create.if_not_exists);
+    assert_eq!((create.vector, create.include.len(), create.partition.len()), (Some(0), 2, 1));
+    let printed = create.to_string();
+    let again = parsed(&printed);
+    assert_eq!((again.vector, again.include.clone()), (create.vector, create.include.clone()));
+    assert_eq!(again.to_string(), printed);
+    let composite = parsed("CREATE INDEX i ON c(a, v VECTOR, b DESC)");
+    assert_eq!((composite.vector, composite.is_vector_index), (Some(1), false));
+    assert_eq!(parsed(&composite.to_string()).vector, Some(1));
+    assert_eq!(parsed("CREATE INDEX i ON c(vector)").vector, None);
+    for wrong in [
+        "CREATE VECTOR INDEX i ON c(v)",
+        "CREATE VECTOR INDEX ON c(v VECTOR)",
+        "CREATE INDEX i ON c(v VECTOR, w VECTOR)",
+        "CREATE INDEX i ON c(a, v VECTOR) INCLUDE (b)",
+        "UPDATE STATISTICS FOR c(v VECTOR)",
+    ] {
+        assert!(nacre_sql::parse(wrong).is_err(), "{wrong}");
+    }
+    assert!(Definition::parse("CREATE INDEX i ON c(v VECTOR)").is_err(), "it has no entries");
+}
+
+#[test]
 fn index_types_report_their_partition_keys() {
     let printed = |text: &str| match nacre_sql::parse(text) {
         Ok(nacre_sql::ast::Statement::CreateIndex(create)) => create.to_string(),

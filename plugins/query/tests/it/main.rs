@@ -7,6 +7,7 @@ mod indexes;
 mod limits;
 mod management;
 mod naive;
+mod nearest;
 mod response;
 mod rights;
 mod search;

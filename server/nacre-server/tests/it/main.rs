@@ -66,6 +66,7 @@ mod transactions;
 mod tree;
 mod user_functions;
 mod users;
+mod vector_indexes;
 mod views;
 mod xdcr;
 mod xdcr_certificates;

@@ -79,7 +79,7 @@ fn found(port_base: u16, path: &str, query: &Value) -> (Vec<String>, u64) {
     (ids, answer["total_hits"].as_u64().unwrap())
 }
 
-fn write(server: &Server, documents: &[(&str, &str)]) {
+pub(crate) fn write(server: &Server, documents: &[(&str, &str)]) {
     let mut client = server.client();
     for (key, body) in documents {
         assert_eq!(client.set(key.as_bytes(), body.as_bytes()).unwrap().status, 0);
@@ -784,7 +784,11 @@ fn a_node_without_data_answers_for_those_that_have_it() {
 }
 
 /// The rows of a statement of SQL++, or the code and the message of its error.
-fn statement(login: (&str, &str), port_base: u16, statement: &str) -> Result<Value, (u64, String)> {
+pub(crate) fn statement(
+    login: (&str, &str),
+    port_base: u16,
+    statement: &str,
+) -> Result<Value, (u64, String)> {
     let body = json!({"statement": statement, "scan_consistency": "request_plus"}).to_string();
     let address = format!("127.0.0.1:{}", port_base + QUERY);
     let (path, json) = ("/query/service", "application/json");
