@@ -188,6 +188,9 @@ fn metrics_have_connections_and_refused_logins() {
     assert_eq!(value("kv_auth_errors_total"), Some(1.0), "{metrics}");
     assert!(value("kv_curr_connections").unwrap() >= 1.0);
     assert!(value("nacre_connections_limit").unwrap() > 100.0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let expiry = value("nacre_certificate_expiry_timestamp_seconds").unwrap();
+    assert!(expiry > now.as_secs_f64() + 86_400.0, "{expiry}");
     // Buckets have Couchbase's names, too.
     for line in [
         "kv_curr_items{bucket=\"default\"} 0\n",
