@@ -29,6 +29,9 @@ use std::fmt::{Error, Result as FmtResult};
 /// The media type of the format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Beginnings of Couchbase's names for metrics of services, which keep them.
+const COUCHBASE_PREFIXES: [&str; 2] = ["n1ql_", "fts_"];
+
 const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
 
 pub(super) const ROUTES: &[Route] = &[
@@ -443,7 +446,9 @@ impl Snapshot {
 
     fn encode_services(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         for metric in &self.services {
-            let name = format!("nacre_{}", metric.name);
+            let is_couchbase = COUCHBASE_PREFIXES.iter().any(|of| metric.name.starts_with(of));
+            let prefix = if is_couchbase { "" } else { "nacre_" };
+            let name = format!("{prefix}{}", metric.name);
             match metric.kind {
                 MetricKind::Counter => encoder
                     .encode_descriptor(&name, metric.help, None, MetricType::Counter)

@@ -198,6 +198,11 @@ fn metrics_have_connections_and_refused_logins() {
         "kv_ep_max_size{bucket=\"default\"} ",
         "couch_docs_actual_disk_size{bucket=\"default\"} ",
         "kv_ops{bucket=\"default\",op=\"get\"} ",
+        "\nn1ql_requests",
+        "\nn1ql_active_requests",
+        "\nn1ql_request_time",
+        "\nfts_total_queries",
+        "\nfts_total_queries_error",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
