@@ -184,7 +184,8 @@ fn command(node: &Node, program: PathBuf, token: &str) -> Result<Command, String
     let own_port = own.plain.get(Ports::KV).map(|port| format!("127.0.0.1:{port}"));
     let others = node.local_node().nodes(&cluster).into_iter().filter(|(id, _)| *id != node.id());
     let others = others.filter_map(|(_, endpoints)| {
-        Some(format!("{}:{}", endpoints.host?, endpoints.plain.get(Ports::KV)?))
+        endpoints.host.as_ref()?;
+        Some(endpoints.address(endpoints.plain.get(Ports::KV)?))
     });
     let keys: Vec<String> = own_port.into_iter().chain(others).collect();
     let mut command = Command::new(program);

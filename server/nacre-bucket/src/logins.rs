@@ -16,7 +16,7 @@
 //! refuses.
 
 use crate::{BucketEnv, Next, Signal, Task};
-use nacre_auth::{Login, PasswordCheck, Throttle};
+use nacre_auth::{Login, PasswordCheck, Throttle, UserData};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -168,7 +168,10 @@ impl Logins {
         drop(state);
         if let Some(count) = failure.report {
             let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-            tracing::warn!("failed logins from {from}: {count}, the last one as {name:?}");
+            tracing::warn!(
+                "failed logins from {from}: {count}, the last one as {}",
+                UserData(name)
+            );
         }
         match due_at_once {
             Some(callback) => callback(LoginOutcome::Denied),

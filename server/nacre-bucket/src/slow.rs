@@ -7,17 +7,18 @@
 //!                                            └──► a line in the log, at most 10 a second
 //! ```
 //!
-//! A log line has keys, statements and user names between `<ud>` and `</ud>`, or `redacted` in their place, because logs are
-//! copied to places where such data does not belong.
+//! A log line has keys, statements and user names as [`UserData`], or a hash in their place, because logs are copied to places
+//! where such data does not belong.
 //!
 //! *Invariants:* an operation below the threshold costs one comparison. Memory is bounded: 256 operations with 1 KiB of text
 //! each.
 
+use nacre_auth::{Redaction, UserData};
 use nacre_types::Now;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Maximum number of operations kept.
@@ -75,14 +76,14 @@ pub struct SlowOperation {
 }
 
 /// Settings of the log of slow operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlowSettings {
     /// Threshold for the key-value protocol; zero turns it off.
     pub kv: Duration,
     /// Threshold for statements and view queries; zero turns it off.
     pub query: Duration,
-    /// True if log lines contain no user data.
-    pub redact: bool,
+    /// How log lines hide user data; `None` if they contain it.
+    pub redaction: Option<Redaction>,
 }
 
 /// The slow operations of a node.
@@ -90,7 +91,7 @@ pub struct SlowSettings {
 pub struct SlowLog {
     /// Thresholds in nanoseconds: for the key-value protocol, and for other services.
     bounds_ns: [AtomicU64; 2],
-    redact: AtomicBool,
+    redaction: Mutex<Option<Redaction>>,
     counts: [AtomicU64; SlowService::ALL.len()],
     kept: Mutex<VecDeque<SlowOperation>>,
     lines: Mutex<LogBudget>,
@@ -109,7 +110,7 @@ impl Default for SlowLog {
     fn default() -> SlowLog {
         SlowLog {
             bounds_ns: [const { AtomicU64::new(u64::MAX) }; 2],
-            redact: AtomicBool::new(false),
+            redaction: Mutex::default(),
             counts: Default::default(),
             kept: Mutex::default(),
             lines: Mutex::default(),
@@ -120,13 +121,13 @@ impl Default for SlowLog {
 impl SlowLog {
     /// Changes the settings.
     pub fn set(&self, settings: SlowSettings) {
-        let SlowSettings { kv, query, redact } = settings;
+        let SlowSettings { kv, query, redaction } = settings;
         for (bound, value) in self.bounds_ns.iter().zip([kv, query]) {
             let value_ns = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
             let value_ns = if value_ns == 0 { u64::MAX } else { value_ns };
             bound.store(value_ns, Ordering::Relaxed);
         }
-        self.redact.store(redact, Ordering::Relaxed);
+        *self.redaction.lock() = redaction;
     }
 
     /// Returns true if an operation of this duration is slow.
@@ -141,8 +142,7 @@ impl SlowLog {
         operation.unix_ms = now.unix_ns / 1_000_000;
         shorten(&mut operation.target);
         if let Some(left_out) = self.lines.lock().take(now.monotonic_ns) {
-            let line =
-                LogLine { operation: &operation, redact: self.redact.load(Ordering::Relaxed) };
+            let line = self.line(&operation);
             match left_out {
                 0 => tracing::warn!(target: "nacre::slow", "{line}"),
                 _ => {
@@ -155,6 +155,15 @@ impl SlowLog {
             kept.pop_front();
         }
         kept.push_back(operation);
+    }
+
+    /// Returns the log line of an operation.
+    fn line(&self, operation: &SlowOperation) -> String {
+        let line = LogLine(operation).to_string();
+        match &*self.redaction.lock() {
+            Some(redaction) => redaction.redact(&line),
+            None => line,
+        }
     }
 
     /// Returns the last slow operations, newest first.
@@ -191,22 +200,11 @@ fn shorten(text: &mut String) {
 }
 
 /// An operation formatted as a log line.
-struct LogLine<'o> {
-    operation: &'o SlowOperation,
-    redact: bool,
-}
+struct LogLine<'o>(&'o SlowOperation);
 
 impl fmt::Display for LogLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SlowOperation { service, operation, bucket, target, user, elapsed, spent, .. } =
-            self.operation;
-        let shown = |text: &str| match self.redact {
-            true => "redacted".to_owned(),
-            // Escape the text, so that it stays on one line and cannot close the tag.
-            false => {
-                format!("<ud>{}</ud>", text.escape_debug().to_string().replace('<', "\\u{3c}"))
-            }
-        };
+        let SlowOperation { service, operation, bucket, target, user, elapsed, spent, .. } = self.0;
         write!(
             f,
             "slow operation: {} {operation} took {} ms",
@@ -217,10 +215,10 @@ impl fmt::Display for LogLine<'_> {
             write!(f, " in bucket {bucket}")?;
         }
         if !target.is_empty() {
-            write!(f, " for {}", shown(target))?;
+            write!(f, " for {}", UserData(target))?;
         }
         if !user.is_empty() {
-            write!(f, " by {}", shown(user))?;
+            write!(f, " by {}", UserData(user))?;
         }
         for (at, (what, time)) in spent.iter().enumerate() {
             let before = if at == 0 { ": " } else { ", " };
@@ -256,7 +254,7 @@ mod tests {
         let log = SlowLog::default();
         assert!(!log.is_slow(SlowService::Kv, u64::MAX - 1));
         let (kv, query) = (Duration::from_millis(1), Duration::from_millis(2));
-        log.set(SlowSettings { kv, query, redact: false });
+        log.set(SlowSettings { kv, query, redaction: None });
         assert!(log.is_slow(SlowService::Kv, 1_000_000));
         assert!(!log.is_slow(SlowService::Kv, 999_999));
         assert!(!log.is_slow(SlowService::Views, 1_999_999));
@@ -289,18 +287,18 @@ mod tests {
 
     #[test]
     fn a_log_line_names_what_took_the_time_and_marks_user_data() {
-        let line = |redact, target: &str| {
-            let operation = operation(target);
-            LogLine { operation: &operation, redact }.to_string()
-        };
+        let log = SlowLog::default();
         assert_eq!(
-            line(false, "airline_10"),
+            log.line(&operation("airline_10")),
             "slow operation: kv Get took 812 ms in bucket travel for <ud>airline_10</ud> by <ud>ann</ud>: disk 800 ms, rest 12 ms"
         );
-        let redacted = line(true, "airline_10");
-        assert!(!redacted.contains("airline_10") && !redacted.contains("ann"), "{redacted}");
-        let forged = line(false, "</ud>\nslow operation");
+        let forged = log.line(&operation("</ud>\nslow operation"));
         assert!(!forged.contains('\n') && forged.matches("</ud>").count() == 2, "{forged}");
+        let redaction = Some(Redaction::new(b"salt"));
+        log.set(SlowSettings { redaction, ..SlowSettings::default() });
+        let redacted = log.line(&operation("airline_10"));
+        assert!(!redacted.contains("airline_10") && !redacted.contains("ann"), "{redacted}");
+        assert!(redacted.contains("in bucket travel for <ud>"), "{redacted}");
     }
 
     #[test]

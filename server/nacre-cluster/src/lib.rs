@@ -37,7 +37,7 @@ mod service_record;
 mod sessions;
 mod settings;
 
-pub use address::{Address, check_host};
+pub use address::{Address, bracketed, read_host};
 pub use bucket::Bucket;
 pub use chain::{Chain, Chosen};
 pub use change::{

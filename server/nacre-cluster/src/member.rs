@@ -1,6 +1,6 @@
 //! The nodes of a cluster.
 
-use crate::{Fingerprint, Refusal, ServiceName};
+use crate::{Fingerprint, Refusal, ServiceName, bracketed};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ impl<const N: usize> From<[(&str, u16); N]> for Ports {
 /// Addresses of a node, and the fingerprint of its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
-    /// Host name; `None` makes clients use the host that they connected to, which is allowed for a single node only.
+    /// Host name or address, IPv6 without brackets; `None` makes clients use the host that they connected to, which is allowed for a single node only.
     pub host: Option<String>,
     /// Plain ports.
     pub plain: Ports,
@@ -82,12 +82,12 @@ impl Endpoints {
 
     /// Returns the address of a port for other nodes as `host:port`.
     pub fn address(&self, port: u16) -> String {
-        format!("{}:{port}", self.host.as_deref().unwrap_or("127.0.0.1"))
+        format!("{}:{port}", bracketed(self.host.as_deref().unwrap_or("127.0.0.1")))
     }
 
     /// Returns host and port in the form of cluster maps.
     pub fn authority(&self, port: u16) -> String {
-        format!("{}:{port}", self.host.as_deref().unwrap_or("$HOST"))
+        format!("{}:{port}", bracketed(self.host.as_deref().unwrap_or("$HOST")))
     }
 }
 
@@ -213,5 +213,17 @@ mod tests {
         assert_eq!(now.internal().as_deref(), Some("a:1"));
         let again: Endpoints = serde_json::from_str(&serde_json::to_string(&now).unwrap()).unwrap();
         assert_eq!(again, now);
+    }
+
+    #[test]
+    fn an_ipv6_host_is_in_brackets_before_a_port() {
+        let ports = r#"{"mgmt":1,"views":2,"query":3,"eventing":4,"kv":5}"#;
+        let stored = format!(r#"{{"host":"::1","plain":{ports},"tls":{ports}}}"#);
+        let endpoints: Endpoints = serde_json::from_str(&stored).unwrap();
+        assert_eq!(endpoints.management(), "[::1]:1");
+        assert_eq!(endpoints.internal().as_deref(), Some("[::1]:1"));
+        assert_eq!(endpoints.authority(5), "[::1]:5");
+        let unnamed = Endpoints { host: None, ..endpoints };
+        assert_eq!(unnamed.authority(5), "$HOST:5");
     }
 }

@@ -9,6 +9,7 @@ use super::retrying::Retrying;
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::NodePlugins;
+use nacre_auth::UserData;
 use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
 use nacre_node::Platform;
@@ -471,18 +472,21 @@ impl Feed {
         if let Some(error) = report.errors.first() {
             let key = String::from_utf8_lossy(&error.key);
             tracing::warn!(
-                "{name}: document {key:?}{}: {}",
+                "{name}: document {}{}: {}",
+                UserData(key),
                 others(report.errors.len()),
-                error.message
+                UserData(&error.message)
             );
         }
         for dead in &report.dead_timers {
-            tracing::warn!("{name}: timer {:?} was removed: {}", dead.name, dead.reason);
+            let (timer, reason) = (UserData(&dead.name), &dead.reason);
+            tracing::warn!("{name}: timer {timer} was removed: {reason}");
         }
         if let Some(dead) = report.dead_letters.first() {
             let (key, count) = (String::from_utf8_lossy(&dead.key), report.dead_letters.len());
             tracing::warn!(
-                "{name}: document {key:?}{} was skipped: {}",
+                "{name}: document {}{} was skipped: {}",
+                UserData(key),
                 others(count),
                 dead.reason
             );

@@ -10,6 +10,7 @@ use super::part::Missing;
 use super::retrying::Retrying;
 use super::{Deployment, Progress};
 use crate::NodePlugins;
+use nacre_auth::UserData;
 use nacre_bucket::{Bucket, Next, Signal, Task};
 use nacre_changes_service::{Changes, Next as NextChange};
 use nacre_dcp::{Batch, ResumePoint};
@@ -147,7 +148,12 @@ impl PartitionsFeed {
         if let Some(error) = report.errors.first() {
             let (name, count) = (&self.deployment.name, report.errors.len());
             let key = String::from_utf8_lossy(&error.key);
-            tracing::warn!("{name}: document {key:?} and {} more: {}", count - 1, error.message);
+            tracing::warn!(
+                "{name}: document {} and {} more: {}",
+                UserData(key),
+                count - 1,
+                UserData(&error.message)
+            );
         }
         self.deployment.set_status(0, self.partition.status());
         let mut branches = self.deployment.branches.lock();

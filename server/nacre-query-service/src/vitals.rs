@@ -34,7 +34,14 @@ impl Vitals {
             let value = counter.load(Ordering::Relaxed);
             Metric { name, help, kind: MetricKind::Counter, value }
         };
+        // Couchbase's names, for its dashboards. There, counters have no `_total`.
+        let couchbase = |name, help, value| Metric { name, help, kind: MetricKind::Gauge, value };
+        let (begun, ended) = (self.begun(), self.ended());
+        let active = begun.saturating_sub(ended);
         vec![
+            couchbase("n1ql_requests", "Requests that have ended since the start", ended),
+            couchbase("n1ql_active_requests", "Requests that are being executed", active),
+            couchbase("n1ql_request_time", "Nanoseconds that requests took", self.elapsed_ns()),
             metric(
                 "query_index_touches",
                 "Questions of queries about entries of indexes, each to one node, also to this one",

@@ -3,7 +3,7 @@
 use super::Call;
 use super::body::{Reply, done, invalid};
 use super::routes::{ADMINISTER, Route, delete, put};
-use nacre_cluster::{Alternate, Change, NodeChange, check_host};
+use nacre_cluster::{Alternate, Change, NodeChange, read_host};
 use std::collections::BTreeMap;
 
 /// Ports of services that nacre does not have: tools name the ports of all services that they know.
@@ -23,8 +23,7 @@ fn read(names: &[&str], form: Vec<(String, String)>) -> Result<Alternate, Reply>
     let (mut host, mut ports) = (String::new(), BTreeMap::new());
     for (field, value) in form {
         if field == "hostname" {
-            check_host(&value).map_err(|reason| invalid("hostname", reason))?;
-            host = value;
+            host = read_host(&value).map_err(|reason| invalid("hostname", reason))?;
         } else if names.contains(&field.as_str()) {
             let reason = || format!("{value:?} is not a port: expected a number from 1 to 65535");
             let port = value.parse().ok().filter(|port| *port != 0);

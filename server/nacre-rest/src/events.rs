@@ -9,7 +9,7 @@ use super::streams::{Kind, STALLED_MAX};
 use super::{Call, date, nodes, pool};
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
-use nacre_auth::Privilege;
+use nacre_auth::{Privilege, Redaction, UserData};
 use nacre_http::Access;
 use nacre_links::cluster::membership::{is_named, otp_node};
 use nacre_links::log_collection::Progress;
@@ -23,6 +23,8 @@ use std::sync::Arc;
 const EVENTS: usize = 250;
 /// Maximum number of entries in `/logs`. Source: Couchbase keeps as many.
 const LOG_ENTRIES: usize = 3000;
+/// Attributes of events that have names of users.
+const USER_ATTRIBUTES: [&str; 2] = ["user", "users"];
 
 pub(super) const ROUTES: &[Route] = &[
     get("/logs", READ, |call| ready(Ok(ok(&json!({"list": log_entries(&call)}))))),
@@ -192,7 +194,26 @@ fn stream(call: Call, since: String, limit: usize) -> Result<Reply, Reply> {
     Ok(Response::new(body.boxed()))
 }
 
-/// Returns diagnostics of the node for support, without documents, passwords or keys.
+/// Returns an event with its names of users marked.
+fn marked(event: &Event) -> Event {
+    let mut event = event.clone();
+    for name in USER_ATTRIBUTES {
+        match event.attributes.get_mut(name) {
+            Some(Value::String(user)) => *user = UserData(&*user).to_string(),
+            Some(Value::Array(users)) => {
+                for user in users {
+                    if let Value::String(user) = user {
+                        *user = UserData(&*user).to_string();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    event
+}
+
+/// Returns diagnostics of the node for support, without documents, passwords or keys. Names of users are marked.
 async fn diagnosis(call: &Call) -> Result<String, Reply> {
     let pool = pool::describe(call).await?;
     let cluster = call.node.cluster();
@@ -220,7 +241,7 @@ async fn diagnosis(call: &Call) -> Result<String, Reply> {
     section("buckets", &Value::Array(buckets));
     section("settings", &json!(cluster.settings));
     let events = call.node.journal().last(0, usize::MAX);
-    let events = events.iter().map(|event| describe(&call.node, event)).collect();
+    let events = events.iter().map(|event| describe(&call.node, &marked(event))).collect();
     section("events", &Value::Array(events));
     Ok(text)
 }
@@ -246,7 +267,10 @@ async fn start(call: Call) -> Result<Reply, Reply> {
                     return Err(invalid("nodes", reason));
                 }
             }
-            ("logRedactionLevel", "none" | "partial") | ("from", _) => {}
+            ("logRedactionLevel", "none" | "partial") | ("logRedactionSalt" | "from", _) => {}
+            ("logRedactionLevel", _) => {
+                return Err(invalid(field, "The value must be one of: none, partial"));
+            }
             ("uploadHost" | "uploadProxy" | "customer" | "ticket", _) => {
                 return Err(invalid(field, "Nothing is uploaded: fetch the file from the node."));
             }
@@ -255,9 +279,6 @@ async fn start(call: Call) -> Result<Reply, Reply> {
                     field,
                     "The file is in the folder logs of the data directory.",
                 ));
-            }
-            ("logRedactionSalt", _) => {
-                return Err(invalid(field, "The file has no values of documents to redact."));
             }
             _ => return Err(invalid(field, "Unsupported key")),
         }
@@ -272,7 +293,12 @@ async fn start(call: Call) -> Result<Reply, Reply> {
         let reason = "Log collection is already running";
         return Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)));
     }
-    let text = diagnosis(&call).await.unwrap_or_default();
+    let mut text = diagnosis(&call).await.unwrap_or_default();
+    if form.optional("logRedactionLevel") == Some("partial") {
+        let salt =
+            form.optional("logRedactionSalt").map_or_else(|| call.node.new_uuid(), str::to_owned);
+        text = Redaction::new(salt.as_bytes()).redact(&text);
+    }
     let records = Arc::clone(&call.records);
     blocking("the collection", move || records.collections.finish(&text)).await?;
     Ok(done())

@@ -10,7 +10,7 @@ use nacre_auth::Privilege;
 use nacre_bucket::{Bucket, OperationCounts, SlowService};
 use nacre_cluster::Endpoints;
 use nacre_http::Access;
-use nacre_links::strangers::{Connections, Counts, Limits};
+use nacre_links::strangers::{Counts, Limits};
 use nacre_node::service::{Metric, MetricKind};
 use nacre_node::{Node, NodeMemory, Problem, ProblemKind, problems};
 use nacre_plugins_service::{Deployment, NodePlugins, Progress, Pure};
@@ -25,10 +25,12 @@ use prometheus_client::registry::{Registry, Unit};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{Error, Result as FmtResult};
-use std::sync::Arc;
 
 /// The media type of the format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Beginnings of Couchbase's names for metrics of services, which keep them.
+const COUCHBASE_PREFIXES: [&str; 2] = ["n1ql_", "fts_"];
 
 const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
 
@@ -39,7 +41,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 fn metrics(call: &Call) -> Result<Reply, Reply> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot::of(&call.node, &call.front.connections)));
+    registry.register_collector(Box::new(Snapshot::of(call)));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes any text");
     Ok(reply(StatusCode::OK, CONTENT_TYPE, text))
@@ -85,6 +87,8 @@ struct DoorCounts {
     slow: [(&'static str, u64); SlowService::ALL.len()],
     /// Seconds since the start.
     uptime_s: u64,
+    /// When the node's certificate expires, in seconds of Unix time.
+    certificate_expiry_s: u64,
 }
 
 #[derive(Debug)]
@@ -142,7 +146,9 @@ struct DeploymentCounts {
 }
 
 impl Snapshot {
-    fn of(node: &Arc<Node>, connections: &Connections) -> Snapshot {
+    fn of(call: &Call) -> Snapshot {
+        let (node, connections) = (&call.node, &call.front.connections);
+        let (certificate, _) = call.tls.certificate();
         let cluster = node.cluster();
         let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
         let buckets: Vec<_> = buckets.map(|bucket| BucketCounts::of(&bucket)).collect();
@@ -152,6 +158,7 @@ impl Snapshot {
             failed_logins: node.logins().failed(),
             slow: SlowService::ALL.map(|of| (of.name(), node.slow_log().count(of))),
             uptime_s: node.now().monotonic_ns / 1_000_000_000,
+            certificate_expiry_s: u64::try_from(certificate.not_after).unwrap_or_default(),
         };
         Snapshot {
             door,
@@ -271,11 +278,14 @@ impl Snapshot {
     /// Couchbase's names begin with `kv_`.
     fn encode_door(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
-        let DoorCounts { connections, limits, failed_logins, uptime_s, slow } = &self.door;
+        let DoorCounts { connections, limits, failed_logins, uptime_s, slow, .. } = &self.door;
+        let expiry_s = self.door.certificate_expiry_s;
+        let expiry = "nacre_certificate_expiry_timestamp";
         let open = connections.descriptors as u64;
         let (most, strangers) = (limits.descriptors_max as u64, connections.strangers as u64);
         for (name, help, unit, value) in [
             ("nacre_uptime", "Time since the start", Some(&Unit::Seconds), *uptime_s),
+            (expiry, "When the node's certificate expires", Some(&Unit::Seconds), expiry_s),
             ("kv_curr_connections", "Open connections", None, open),
             ("nacre_connections_limit", "Connections that may be open", None, most),
             ("nacre_connections_without_login", "Connections without a login", None, strangers),
@@ -436,7 +446,9 @@ impl Snapshot {
 
     fn encode_services(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         for metric in &self.services {
-            let name = format!("nacre_{}", metric.name);
+            let is_couchbase = COUCHBASE_PREFIXES.iter().any(|of| metric.name.starts_with(of));
+            let prefix = if is_couchbase { "" } else { "nacre_" };
+            let name = format!("{prefix}{}", metric.name);
             match metric.kind {
                 MetricKind::Counter => encoder
                     .encode_descriptor(&name, metric.help, None, MetricType::Counter)

@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{
     Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, NodeChange, ServiceName,
-    check_host,
+    bracketed, read_host,
 };
 use nacre_http::Access;
 use nacre_links::cluster::membership::{self, NewMember, Other, SILENCE_NS_MAX};
@@ -288,7 +288,7 @@ async fn join(call: Call) -> Result<Reply, Reply> {
     let services = form.optional("services").unwrap_or_default().to_owned();
     let host = form.required("clusterMemberHostIp")?;
     let address = match form.optional("clusterMemberPort") {
-        Some(port) => format!("{host}:{port}"),
+        Some(port) => format!("{}:{port}", bracketed(&host)),
         None => host,
     };
     let member = Other {
@@ -337,8 +337,7 @@ async fn eject(call: Call) -> Result<Reply, Reply> {
 
 /// `POST /node/controller/rename`: sets the name by which the other nodes reach this node.
 pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
-    let host = Form(call.form()).required("hostname")?;
-    check_host(&host).map_err(failed)?;
+    let host = read_host(&Form(call.form()).required("hostname")?).map_err(failed)?;
     if call.node.cluster().nodes.len() > 1 {
         let reason = "Renaming is disallowed for nodes that are already part of a cluster";
         return Err(failed(reason.into()));

@@ -136,7 +136,14 @@ impl Service for Search {
             let value = value.load(Ordering::Relaxed);
             Metric { name, help, kind: MetricKind::Counter, value }
         };
+        // Couchbase's names, for its dashboards. There, counters have no `_total`.
+        let couchbase = |name, help, value: &AtomicU64| {
+            let value = value.load(Ordering::Relaxed);
+            Metric { name, help, kind: MetricKind::Gauge, value }
+        };
         vec![
+            couchbase("fts_total_queries", "Search queries since the start", &self.queries),
+            couchbase("fts_total_queries_error", "Search queries that failed", &self.failures),
             counter("search_queries", "Search queries", &self.queries),
             counter("search_query_errors", "Search queries that failed", &self.failures),
             counter(

@@ -3,7 +3,7 @@
 use crate::ports::{self, Listeners};
 use crate::{memory, services};
 use clap::{Args, FromArgMatches};
-use nacre_auth::{Role, User};
+use nacre_auth::{Redaction, Role, User, UserData};
 use nacre_bucket::SlowSettings;
 use nacre_cluster::{BucketChange, BucketSettings, Change, ClusterChange};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
@@ -87,9 +87,12 @@ pub struct Serve {
     /// disables it
     #[arg(long, env = "NACRE_SLOW_QUERY_MS", value_name = "MS", default_value_t = 1000)]
     slow_query_ms: u64,
-    /// Log slow operations without keys, statements and names of users
+    /// Log slow operations with hashes in place of keys, statements and names of users
     #[arg(long, env = "NACRE_SLOW_OP_REDACT")]
     slow_op_redact: bool,
+    /// Log hashes in place of all user data: keys, statements, names of users, messages of functions
+    #[arg(long, env = "NACRE_LOG_REDACT")]
+    log_redact: bool,
     /// Directory for compiled plugins (default: in the data directory)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
@@ -137,10 +140,16 @@ impl Serve {
         read.map_err(|error| error.to_string())
     }
 
-    /// The settings of the log of slow operations.
-    fn slow(&self) -> SlowSettings {
+    /// Returns true if the log contains no user data.
+    pub fn redacts_log(&self) -> bool {
+        self.log_redact
+    }
+
+    /// The settings of the log of slow operations, with the salt of its hashes.
+    fn slow(&self, salt: &str) -> SlowSettings {
         let [kv, query] = [self.slow_op_ms, self.slow_query_ms].map(Duration::from_millis);
-        SlowSettings { kv, query, redact: self.slow_op_redact }
+        let redaction = self.slow_op_redact.then(|| Redaction::new(salt.as_bytes()));
+        SlowSettings { kv, query, redaction }
     }
 
     /// The names by which browsers may reach the node.
@@ -248,7 +257,7 @@ fn open(
         other => other.to_string(),
     })?;
     node.allow_outgoing(options.allow_outgoing.clone());
-    node.slow_log().set(options.slow());
+    node.slow_log().set(options.slow(&node.new_uuid()));
     Ok((platform, node))
 }
 
@@ -373,7 +382,9 @@ fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
     let work = move || {
         loop {
             match password_reset::finish(&node) {
-                Ok(Some(user)) => return tracing::info!("the user {user} has the new password"),
+                Ok(Some(user)) => {
+                    return tracing::info!("the user {} has the new password", UserData(user));
+                }
                 Ok(None) => return,
                 Err(error) => tracing::warn!("the new password is not in effect yet: {error}"),
             }

@@ -21,6 +21,7 @@ use crate::plan::{Connectivity, Handle, Plan};
 use crate::status::{Activity, LISTED_MAX, Status, StuckDocument, Sums};
 use crate::target::{self, Scout, Target, Unusable};
 use crate::throttle::Throttle;
+use nacre_auth::{UserData, unmarked};
 use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_client::ClusterMap;
 use nacre_node::Node;
@@ -239,7 +240,7 @@ impl Driver {
         };
         self.handle.set_connectivity(Connectivity::Ok);
         if self.trouble != trouble {
-            trouble.iter().for_each(|text| self.note(now, text.clone()));
+            trouble.iter().for_each(|text| self.note(now, text));
             self.trouble = trouble;
             self.arrangements = None;
         }
@@ -266,7 +267,7 @@ impl Driver {
         let Some(target) = &self.target else { return };
         let rules = match Rules::read(&self.plan.replication.chosen()) {
             Ok(rules) => rules,
-            Err(reason) => return self.note(now, reason),
+            Err(reason) => return self.note(now, &reason),
         };
         let mapped = rules.map(&self.bucket.manifest(), &target.collections);
         if mapped == self.mapped {
@@ -278,7 +279,7 @@ impl Driver {
                 "Found following destination collection(s) missing (and will not get replicated to): {}",
                 names.join(", ")
             );
-            self.note(now, text);
+            self.note(now, &text);
         }
         let is_other = !mapped.has_same_targets(&self.mapped);
         self.mapped = mapped;
@@ -287,12 +288,14 @@ impl Driver {
         }
     }
 
-    fn note(&mut self, now: Now, text: String) {
+    fn note(&mut self, now: Now, text: &str) {
+        // The text is for the log; administrators see the keys of documents.
+        let shown = unmarked(text);
         // An error that persists is logged once.
-        if self.status.errors.front().is_none_or(|(_, last)| *last != text) {
+        if self.status.errors.front().is_none_or(|(_, last)| *last != shown) {
             tracing::warn!("replication {}: {text}", self.handle.id);
         }
-        self.status.note(now.unix_s(), text);
+        self.status.note(now.unix_s(), shown);
     }
 
     fn terms(&self) -> Terms {
@@ -367,7 +370,7 @@ impl Driver {
                 Event::Linked => self.handle.set_connectivity(Connectivity::Ok),
                 Event::LinkLost { address, reason } => {
                     let text = format!("the connection to {address} is lost: {reason}");
-                    self.note(now, text);
+                    self.note(now, &text);
                     self.lose_links();
                     self.check_soon();
                 }
@@ -385,7 +388,7 @@ impl Driver {
                     }
                     let reason = unusable.to_string();
                     self.handle.set_connectivity(Connectivity::of(&reason));
-                    self.note(now, format!("the target cannot be reached: {reason}"));
+                    self.note(now, &format!("the target cannot be reached: {reason}"));
                 }
             }
         }
@@ -518,7 +521,7 @@ impl Driver {
                 let terms = self.terms();
                 let id = &self.handle.id;
                 if let Err(error) = self.checkpoints.save(id, vbid, &terms, &records) {
-                    self.note(now, format!("a checkpoint cannot be stored: {error}"));
+                    self.note(now, &format!("a checkpoint cannot be stored: {error}"));
                 }
             }
             Effect::Notify(notice) => self.notify(vbid, &notice, now),
@@ -573,7 +576,7 @@ impl Driver {
                 let (name, uuid) = (&replication.target, &replication.target_uuid);
                 let access = match target::access(reference, name, uuid) {
                     Ok(access) => access,
-                    Err(reason) => return self.note(self.node.now(), reason),
+                    Err(reason) => return self.note(self.node.now(), &reason),
                 };
                 let start =
                     |_| Link::start(server.clone(), access.clone(), Arc::clone(&self.inbox));
@@ -611,7 +614,7 @@ impl Driver {
             Ok(()) => self.status.logged += 1,
             Err(reason) => {
                 self.status.not_logged += 1;
-                self.note(now, format!("a conflict is not logged: {reason}"));
+                self.note(now, &format!("a conflict is not logged: {reason}"));
             }
         }
     }
@@ -685,23 +688,23 @@ impl Driver {
                 )
             }
             Notice::Unclear { key, reason } => {
-                format!("the filter cannot be applied to {:?}: {reason}", name(key))
+                format!("the filter cannot be applied to \"{}\": {reason}", UserData(name(key)))
             }
             Notice::Stuck { key, reason } => {
                 self.reasons.insert((vbid, key.clone()), reason.clone());
-                format!("{:?} is put aside: {reason}", name(key))
+                format!("\"{}\" is put aside: {reason}", UserData(name(key)))
             }
             Notice::Freed { key } => {
                 self.reasons.remove(&(vbid, key.clone()));
                 tracing::info!(
-                    "replication {}: the target has accepted {:?}",
+                    "replication {}: the target has accepted {}",
                     self.handle.id,
-                    name(key)
+                    UserData(name(key))
                 );
                 return;
             }
         };
-        self.note(now, text);
+        self.note(now, &text);
     }
 
     /// Takes the next vBucket with history to read, in turn, so that busy vBuckets do not starve the others.
@@ -749,7 +752,7 @@ impl Driver {
                 }
                 Ok(Found::Gone) => self.arrangements = None,
                 Err(error) => {
-                    self.note(now, format!("the history of {vbid} cannot be read: {error}"));
+                    self.note(now, &format!("the history of {vbid} cannot be read: {error}"));
                     self.ready.insert(vbid);
                     return;
                 }

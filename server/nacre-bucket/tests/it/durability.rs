@@ -66,7 +66,7 @@ fn a_slow_request_is_recorded_with_the_reason_of_its_wait() {
     let world = World::new();
     let node = world.node();
     let second = Duration::from_secs(1);
-    node.slow.set(SlowSettings { kv: second, query: second, redact: false });
+    node.slow.set(SlowSettings { kv: second, query: second, redaction: None });
     let mut connection = Connection::open(&node);
     world.run_tasks();
     for (wait_s, expected) in [(0, 0), (2, 1)] {

@@ -6,7 +6,7 @@ mod picture;
 use crate::Failure;
 use crate::target::Server;
 use clap::{Args, Subcommand};
-use nacre_cluster::Address;
+use nacre_cluster::{Address, bracketed};
 use nodes::status;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -209,7 +209,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             let (scheme, port) = (if encrypted { "https://" } else { "" }, port.to_string());
             let [user, password] = login.fields(server)?;
             let fields = [
-                ("clusterMemberHostIp", &*format!("{scheme}{host}")),
+                ("clusterMemberHostIp", &*format!("{scheme}{}", bracketed(&host))),
                 ("clusterMemberPort", &port),
                 key.field(),
                 services.field(),

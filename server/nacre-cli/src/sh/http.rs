@@ -1,6 +1,7 @@
 //! Statements over HTTP.
 
 use super::ask::{Answer, Ask, Request};
+use crate::failure::Kind;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, Full, Limited};
@@ -37,6 +38,8 @@ pub struct Node {
     login: String,
     tls: Arc<ClientConfig>,
     interrupted: Arc<AtomicBool>,
+    /// Why the first statement without an answer had none; `None` if each had one.
+    trouble: Option<Kind>,
 }
 
 /// The answer to a request.
@@ -71,7 +74,13 @@ impl Node {
             .enable_all()
             .build()
             .map_err(|error| format!("cannot wait for answers: {error}"))?;
-        Ok(Node { runtime, url, user: user.to_owned(), login, tls, interrupted })
+        let user = user.to_owned();
+        Ok(Node { runtime, url, user, login, tls, interrupted, trouble: None })
+    }
+
+    /// Returns why a statement had no answer: the node cannot be reached, or refuses the login. `None` if each had one.
+    pub fn trouble(&self) -> Option<Kind> {
+        self.trouble
     }
 
     /// Returns the address, for messages.
@@ -157,9 +166,15 @@ impl Ask for Node {
         let Some(answer) = answer else {
             return Err("interrupted: the node ends the statement".to_owned());
         };
-        let Exchanged { is_refused, status, body, elapsed } =
-            answer.map_err(|reason| format!("cannot reach {}: {reason}", self.address()))?;
+        let Exchanged { is_refused, status, body, elapsed } = match answer {
+            Ok(answer) => answer,
+            Err(reason) => {
+                self.trouble.get_or_insert(Kind::Unreachable);
+                return Err(format!("cannot reach {}: {reason}", self.address()));
+            }
+        };
         if is_refused {
+            self.trouble.get_or_insert(Kind::Denied);
             return Err(format!("{} refuses the login of {}", self.address(), self.user));
         }
         Answer::read(&body, elapsed)

@@ -19,7 +19,7 @@ mod text;
 #[cfg(test)]
 mod transcripts;
 
-use crate::Failure;
+use crate::failure::{Failure, Kind};
 use crate::target::Server;
 use clap::Args;
 use output::Output;
@@ -97,10 +97,14 @@ pub fn sh(options: &Shell) -> Result<(), Failure> {
         false => session.run_script("standard input", &mut stdin.lock()),
     };
     let ended = session.end_transaction();
+    let has_failed = session.has_failed;
     match outcome.and(ended) {
         Ok(()) => Ok(()),
-        Err(Stop::Quit) if !session.has_failed => Ok(()),
-        Err(Stop::Failed | Stop::Quit) => Err("not everything was carried out".into()),
+        Err(Stop::Quit) if !has_failed => Ok(()),
+        Err(Stop::Failed | Stop::Quit) => {
+            let kind = node.trouble().unwrap_or(Kind::Failed);
+            Err(Failure::new(kind, "not everything was carried out"))
+        }
         Err(Stop::Closed(error)) => Err(format!("cannot write: {error}").into()),
     }
 }

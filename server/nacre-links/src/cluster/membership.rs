@@ -32,7 +32,7 @@ use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
 use super::types::Place;
 use nacre_cluster::{
     Address, Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, NodeChange,
-    Refusal, ServiceName,
+    Refusal, ServiceName, bracketed,
 };
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
@@ -218,18 +218,15 @@ fn secured(caller: Caller<'_>, at: &Address, other: &Other) -> Result<Login, Str
     let failed = |reason: &str| format!("Prepare join failed. {reason}");
     let mut port = at.port;
     if !at.encrypted {
-        let introduction = caller.introduction(&format!("{}:{port}", at.host));
-        let introduction = introduction.map_err(|reason| {
-            failed(&format!(
-                "{}:{port} does not answer as the management of a node: {reason}",
-                at.host
-            ))
+        let authority = at.authority();
+        let introduction = caller.introduction(&authority).map_err(|reason| {
+            failed(&format!("{authority} does not answer as the management of a node: {reason}"))
         })?;
         let introduction = introduction.filter(|known| known.version == VERSION);
         port = introduction.ok_or_else(|| failed(INCOMPATIBLE))?.port;
     }
     Ok(Login {
-        address: format!("{}:{port}", at.host),
+        address: format!("{}:{port}", bracketed(&at.host)),
         fingerprint: other.fingerprint,
         user: other.user.clone(),
         password: other.password.clone(),
@@ -460,7 +457,7 @@ pub fn join(
     };
     let form = format!(
         "hostname={}&fingerprint={}&user={}&password={}&services={}",
-        field(&format!("{name}:{}", endpoints.plain.mgmt())),
+        field(&format!("{}:{}", bracketed(&name), endpoints.plain.mgmt())),
         consensus.directory().key().fingerprint(),
         field(user),
         field(password),

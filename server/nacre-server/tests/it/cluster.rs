@@ -3,6 +3,7 @@
 use crate::impostor::{self, Key, MANAGEMENT, newcomer};
 use crate::plugins;
 use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
+use nacre_conformance::http;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -113,6 +114,37 @@ pub fn three() -> [Node; 3] {
         assert!(text.contains(&format!("ns_1@{}", other.address())), "{text}");
     }
     nodes
+}
+
+#[test]
+fn nodes_with_ipv6_addresses_are_named_added_and_joined() {
+    let [first, second, third] = [0; 3].map(|_| Node::started(Server::start_at_all_addresses));
+    let name_of = |node: &Node| format!("[::1]:{}", node.port_base);
+    let login = format!("user={USER}&password={PASSWORD}");
+    let (status, text) = first.ask("POST", "/node/controller/rename", "hostname=%5B%3A%3A%5D");
+    assert_eq!(status, 400, "{text}");
+    first.succeed("POST", "/node/controller/rename", "hostname=%5B%3A%3A1%5D");
+    let form = format!("hostname=%5B%3A%3A1%5D%3A{}&{login}", second.port_base);
+    let (status, text) = first.ask("POST", "/controller/addNode", &form);
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains(&format!("ns_1@{}", name_of(&second))), "{text}");
+    let form = format!("clusterMemberHostIp=%3A%3A1&clusterMemberPort={}&{login}", first.port_base);
+    third.succeed("POST", "/node/controller/doJoinCluster", &form);
+    second.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    third.wait_until("the bucket", |node| node.has_bucket("b"));
+    let listed = first.json("/pools/default");
+    for node in [&first, &second, &third] {
+        let mut known = listed["nodes"].as_array().unwrap().iter();
+        assert!(known.any(|known| known["hostname"] == name_of(node)), "{listed}");
+        let (address, login) = (name_of(node), Some((USER, PASSWORD)));
+        let path = "/pools/default/buckets/b";
+        node.wait_until("an answer over IPv6", |_| {
+            http::request(&address, "GET", path, login, "", b"").unwrap().status == 200
+        });
+    }
+    let described = first.json("/pools/default/buckets/b");
+    let servers = &described["vBucketServerMap"]["serverList"];
+    assert!(servers[0].as_str().unwrap().starts_with("[::1]:"), "{servers}");
 }
 
 #[test]

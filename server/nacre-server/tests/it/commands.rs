@@ -188,6 +188,9 @@ fn metrics_have_connections_and_refused_logins() {
     assert_eq!(value("kv_auth_errors_total"), Some(1.0), "{metrics}");
     assert!(value("kv_curr_connections").unwrap() >= 1.0);
     assert!(value("nacre_connections_limit").unwrap() > 100.0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let expiry = value("nacre_certificate_expiry_timestamp_seconds").unwrap();
+    assert!(expiry > now.as_secs_f64() + 86_400.0, "{expiry}");
     // Buckets have Couchbase's names, too.
     for line in [
         "kv_curr_items{bucket=\"default\"} 0\n",
@@ -195,6 +198,11 @@ fn metrics_have_connections_and_refused_logins() {
         "kv_ep_max_size{bucket=\"default\"} ",
         "couch_docs_actual_disk_size{bucket=\"default\"} ",
         "kv_ops{bucket=\"default\",op=\"get\"} ",
+        "\nn1ql_requests",
+        "\nn1ql_active_requests",
+        "\nn1ql_request_time",
+        "\nfts_total_queries",
+        "\nfts_total_queries_error",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }

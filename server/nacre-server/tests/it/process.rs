@@ -111,6 +111,11 @@ impl Server {
         Server::spawn(command(data_dir, port_base, ""), port_base, &[])
     }
 
+    /// Starts one without buckets that listens at all addresses, those of IPv6 too.
+    pub fn start_at_all_addresses(data_dir: &Path, port_base: u16) -> Server {
+        Server::spawn(command(data_dir, port_base, ""), port_base, &["--host", "::"])
+    }
+
     /// Starts one without buckets that has yet to compile its plugins, which takes seconds.
     pub fn start_cold(data_dir: &Path, port_base: u16) -> Server {
         let mut command = command(data_dir, port_base, "");

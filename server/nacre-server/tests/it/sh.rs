@@ -74,7 +74,7 @@ fn a_failing_statement_ends_a_script_and_is_reported_with_its_position() {
 
     let output = shell(&server, &["--password", "wrong"], script);
     let (rows, errors) = said(&output);
-    assert_eq!((output.status.code(), rows.as_str()), (Some(1), ""));
+    assert_eq!((output.status.code(), rows.as_str()), (Some(4), ""));
     assert!(errors.contains("refuses the login of Administrator"), "{errors}");
     server.kill();
 }
@@ -84,7 +84,7 @@ fn an_unreachable_node_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     command.args(["sh", "--url", "http://127.0.0.1:1", "--password", "x", "-e", "SELECT 1"]);
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(said(&output).1.starts_with("cannot reach http://127.0.0.1:1: "), "{output:?}");
 }
 

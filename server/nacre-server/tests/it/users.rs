@@ -39,6 +39,39 @@ fn a_group_gives_its_users_rights_and_takes_them_away_again() {
     }
 }
 
+/// Collects the logs of the node and returns the text of the file.
+fn collected_logs(server: &Server, form: &str) -> String {
+    let path = "/controller/startLogsCollection";
+    let answer = server.rest("POST", path, &format!("nodes=*&{form}")).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let tasks = server.rest("GET", "/pools/default/tasks", "").unwrap().text();
+    let tasks: Vec<serde_json::Value> = serde_json::from_str(&tasks).unwrap();
+    let task = tasks.iter().find(|task| task["type"] == "clusterLogsCollection").unwrap();
+    let nodes = task["perNode"].as_object().unwrap();
+    let path = nodes.values().find_map(|node| node["path"].as_str()).unwrap();
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn collected_logs_mark_names_of_users_and_can_have_hashes_in_their_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let user = "/settings/rbac/users/local/annabel";
+    assert_eq!(server.rest("PUT", user, "password=secret&roles=ro_admin").unwrap().status, 200);
+    let plain = collected_logs(&server, "logRedactionLevel=none");
+    assert!(plain.contains("<ud>annabel</ud>"), "{plain}");
+    let salted = || collected_logs(&server, "logRedactionLevel=partial&logRedactionSalt=s1");
+    let hash_of = |text: &str| {
+        assert!(!text.contains("annabel"), "{text}");
+        let added = text.split_once("User added").unwrap().1;
+        let attributes = added.split_once("<ud>").unwrap().1;
+        attributes.split_once("</ud>").unwrap().0.to_owned()
+    };
+    let first = hash_of(&salted());
+    assert_eq!(hash_of(&salted()), first, "equal salts make equal hashes");
+    assert_ne!(hash_of(&collected_logs(&server, "logRedactionLevel=partial")), first);
+}
+
 #[test]
 fn groups_and_the_rules_for_passwords_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,10 +3,12 @@
 //! Text in a line may come from strangers: names, reasons, exceptions of functions. It can neither begin a line
 //! ([`Escaped`]) nor fill the disk that keeps the log ([`Limiter`]): of the lines of one kind, which is the place in
 //! the code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left
-//! out is logged. A log that nobody reads stops no thread ([`Output`]).
+//! out is logged. A log that nobody reads stops no thread ([`Output`]). Where user data is marked ([`nacre_auth::UserData`]), a hash
+//! can take its place.
 
 mod output;
 
+use nacre_auth::Redaction;
 use output::Output;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -31,8 +33,8 @@ const PER_SECOND: u32 = 5;
 /// Characters of a line that was left out that are shown.
 const SAMPLE_CHARACTERS: usize = 120;
 
-/// Writes the log to standard error from now on.
-pub fn to_stderr() {
+/// Writes the log to standard error from now on, with hashes in place of user data if it `redacts`.
+pub fn to_stderr(redacts: bool) {
     let wanted = std::env::var("NACRE_LOG").unwrap_or_else(|_| LOG_DEFAULT.into());
     // Raft reports lost nodes many times a second; the links report them once.
     let wanted =
@@ -50,9 +52,10 @@ pub fn to_stderr() {
         .with_ansi(terminal)
         .fmt_fields(fields.delimited(" "))
         .event_format(Lines {
-            format: Format::default().with_target(false),
+            format: Format::default().with_target(false).with_ansi(terminal),
             limiter: Limiter::default(),
             is_json,
+            redaction: redacts.then(|| Redaction::new(&rand::random::<[u8; 16]>())),
         });
     let note = if is_json { lost_in_json } else { lost_in_text };
     let output = std::sync::Mutex::new(Output::new(std::io::stderr(), note));
@@ -127,6 +130,30 @@ struct Lines {
     limiter: Limiter,
     /// True if each line is an object, for programs.
     is_json: bool,
+    /// What replaces user data; `None` if the log has it.
+    redaction: Option<Redaction>,
+}
+
+impl Lines {
+    /// Returns a text as the log may have it.
+    fn shown(&self, text: String) -> String {
+        match &self.redaction {
+            Some(redaction) => redaction.redact(&text),
+            None => text,
+        }
+    }
+
+    /// Writes an event as an object.
+    fn write_object(&self, writer: &mut Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut members = Members::default();
+        event.record(&mut members);
+        for value in members.0.values_mut() {
+            if let serde_json::Value::String(text) = value {
+                *text = self.shown(std::mem::take(text));
+            }
+        }
+        write_json(writer, event.metadata().level().as_str(), members)
+    }
 }
 
 /// Fields of an event as members of an object.
@@ -202,16 +229,20 @@ where
             )?;
         }
         if is_written && self.is_json {
-            let mut members = Members::default();
-            event.record(&mut members);
-            return write_json(&mut writer, event.metadata().level().as_str(), members);
+            return self.write_object(&mut writer, event);
+        }
+        if is_written && self.redaction.is_none() {
+            return self.format.format_event(context, writer, event);
         }
         if is_written {
-            return self.format.format_event(context, writer, event);
+            let mut line = String::new();
+            self.format.format_event(context, Writer::new(&mut line), event)?;
+            return writeln!(writer, "{}", self.shown(line.trim_end_matches('\n').to_owned()));
         }
         if self.limiter.wants_sample(&kind) {
             let mut sample = String::new();
             context.format_fields(Writer::new(&mut sample), event)?;
+            let sample = self.shown(sample);
             self.limiter.set_sample(&kind, sample.chars().take(SAMPLE_CHARACTERS).collect());
         }
         Ok(())
@@ -291,6 +322,7 @@ impl Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_auth::UserData;
     use std::io;
     use std::sync::Arc;
     use tracing_subscriber::fmt::MakeWriter;
@@ -319,10 +351,10 @@ mod tests {
 
     /// Returns the log lines of `write`.
     fn logged(write: impl FnOnce()) -> String {
-        logged_as(false, write)
+        logged_as(false, None, write)
     }
 
-    fn logged_as(is_json: bool, write: impl FnOnce()) -> String {
+    fn logged_as(is_json: bool, redaction: Option<Redaction>, write: impl FnOnce()) -> String {
         let sink = Sink::default();
         let fields =
             format::debug_fn(|writer, field, value| write_field(writer, field.name(), value));
@@ -332,6 +364,7 @@ mod tests {
                 format: Format::default().with_target(false).with_ansi(false),
                 limiter: Limiter::default(),
                 is_json,
+                redaction,
             })
             .with_writer(sink.clone())
             .finish();
@@ -357,12 +390,35 @@ mod tests {
     #[test]
     fn a_json_line_is_one_object_for_any_content() {
         let thrown = "x\n{\"level\":\"error\"}";
-        let text = logged_as(true, || tracing::warn!(user = thrown, count = 3, "failed: {thrown}"));
+        let text = logged_as(true, None, || {
+            tracing::warn!(user = thrown, count = 3, "failed: {thrown}");
+        });
         assert_eq!(text.matches('\n').count(), 1, "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         let members = ["level", "message", "user"].map(|member| line[member].as_str().unwrap());
         assert_eq!(members, ["warn", &format!("failed: {thrown}"), thrown]);
         assert!(line["count"] == 3 && line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
+
+    #[test]
+    fn user_data_is_hashed_in_both_forms_of_the_log() {
+        let redaction = Redaction::new(b"salt");
+        let hashed = redaction.redact(&UserData("order:1").to_string());
+        for is_json in [false, true] {
+            let text = logged_as(is_json, Some(redaction.clone()), || {
+                for _ in 0..2 * BURST {
+                    tracing::warn!(user = %UserData("ann"), "slow: {}", UserData("order:1"));
+                }
+            });
+            assert!(!text.contains("order:1") && !text.contains("ann"), "{text}");
+            assert!(text.lines().all(|line| line.contains(&hashed)), "{text}");
+            if is_json {
+                let mut lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
+                assert!(lines.all(|line| line.is_ok()), "{text}");
+            }
+        }
+        let plain = logged(|| tracing::warn!("slow: {}", UserData("order:1")));
+        assert!(plain.contains("slow: <ud>order:1</ud>"), "{plain}");
     }
 
     #[test]

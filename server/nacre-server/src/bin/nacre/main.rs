@@ -179,6 +179,12 @@ fn refuse(error: &clap::Error, config: Option<&std::ffi::OsStr>, from_file: &[St
     u8::try_from(error.exit_code()).unwrap_or(2).into()
 }
 
+/// Returns true if the log of `nacre dev` contains no user data, by the variable of `nacre serve`.
+fn dev_redacts_log() -> bool {
+    // The start of the node reports a variable that is wrong.
+    Serve::from_arguments([]).is_ok_and(|serve| serve.redacts_log())
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
     credentials::hide();
@@ -212,11 +218,12 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Serve(options) => {
-            nacre_server::serve(&options.serve, NodeProcess::begin(), stop_signals)
-                .map_err(Failure::from)
+            let process = NodeProcess::begin(options.serve.redacts_log());
+            nacre_server::serve(&options.serve, process, stop_signals).map_err(Failure::from)
         }
         Command::Dev(options) => {
-            nacre_server::dev(&options, NodeProcess::begin(), stop_signals).map_err(Failure::from)
+            nacre_server::dev(&options, NodeProcess::begin(dev_redacts_log()), stop_signals)
+                .map_err(Failure::from)
         }
         Command::Backup(options) => back_up(&options).map_err(Failure::from),
         Command::Restore(options) => backup::restore(&options).map_err(Failure::from),

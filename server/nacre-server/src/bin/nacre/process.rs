@@ -22,9 +22,10 @@ impl Process for NodeProcess {
 }
 
 impl NodeProcess {
-    /// Begins the process of a node. Must be called before the node runs.
-    pub fn begin() -> &'static NodeProcess {
-        log::to_stderr();
+    /// Begins the process of a node, whose log has hashes in place of user data if it `redacts_log`. Must be called before the node
+    /// runs.
+    pub fn begin(redacts_log: bool) -> &'static NodeProcess {
+        log::to_stderr(redacts_log);
         &NodeProcess
     }
 }
