@@ -369,6 +369,21 @@ export class Cluster implements AsyncDisposable {
     return lazy(async () => new (await import('./eventing-manager.js')).EventingFunctionManager(this))
   }
 
+  /**
+   * Replaces the key of an encrypted embedded database: 32 bytes, or a passphrase. From then on, only the new key opens
+   * the folder.
+   *
+   * @throws InvalidArgumentError if the cluster is not an embedded database, the key is neither 32 bytes nor a
+   *   passphrase, or the folder is not encrypted.
+   */
+  async rekey(key: Uint8Array | string): Promise<void> {
+    if (this.#closed) throw new RequestCanceledError('the cluster is closed')
+    if (!this.#access.database) {
+      throw new InvalidArgumentError('a key is for an embedded database: connect to nacre:///path/to/folder')
+    }
+    this.#access.database.rekey(key)
+  }
+
   /** Closes all connections. Requests in progress fail. */
   async close(): Promise<void> {
     const isOpen = !this.#closed

@@ -58,6 +58,8 @@ interface NativeDatabase {
   manage(method: string, path: string, body: Buffer): { status: number; body: string }
   /** Resolves on a thread of Node's pool. */
   manageLater(method: string, path: string, body: Buffer): Promise<{ status: number; body: string }>
+  /** The new key has 32 bytes, or is a passphrase. */
+  rekey(key: Buffer | null, passphrase: string | null): void
   close(): void
 }
 
@@ -154,15 +156,20 @@ function numberOf(name: string, value: string): number {
   return number
 }
 
+/** Returns the key under which clusters share an open database; undefined for one in memory, which nobody shares. */
+function shareKey({ path, options }: Place): string | undefined {
+  return path === IN_MEMORY ? undefined : JSON.stringify([path, options])
+}
+
 /** An open database. All clusters in this process with the same folder share it. */
 export class Database {
   static readonly #open = new Map<string, Database>()
-  readonly #key: string | undefined
+  #place: Place
   readonly #native: NativeDatabase
   #users = 0
 
-  private constructor(key: string | undefined, native: NativeDatabase) {
-    this.#key = key
+  private constructor(place: Place, native: NativeDatabase) {
+    this.#place = place
     this.#native = native
   }
 
@@ -172,13 +179,14 @@ export class Database {
    * @throws InvalidArgumentError if it cannot be opened; the message contains the reason, for instance another process, or
    *   a wrong key.
    */
-  static open({ path, options }: Place): Database {
-    const key = path === IN_MEMORY ? undefined : JSON.stringify([path, options])
+  static open(place: Place): Database {
+    const { path, options } = place
+    const key = shareKey(place)
     let database = key === undefined ? undefined : Database.#open.get(key)
     if (!database) {
       const { Database: Native } = addon()
       try {
-        database = new Database(key, new Native(path, options))
+        database = new Database(place, new Native(path, options))
       } catch (error) {
         throw new InvalidArgumentError(`the database cannot be opened: ${(error as Error).message}`, {}, error)
       }
@@ -199,7 +207,7 @@ export class Database {
     return { status: answer.status, text: answer.body }
   }
 
-  /** Answers a request about views on another thread, because rows may have to be built first. */
+  /** Answers a request about views, or for SQL++, on another thread, because both read many documents. */
   async manageLater(method: string, path: string, body = ''): Promise<{ status: number; text: string }> {
     const answer = await this.#native.manageLater(method, path, Buffer.from(body))
     return { status: answer.status, text: answer.body }
@@ -218,11 +226,35 @@ export class Database {
     }
   }
 
+  /**
+   * Replaces the key. Clusters that open the folder from then on share this database if they have the new key.
+   *
+   * @throws InvalidArgumentError if the key is neither 32 bytes nor a passphrase, or the database refuses it, for
+   *   instance because it is not encrypted.
+   */
+  rekey(key: Uint8Array | string): void {
+    const bare = { ...this.#place.options }
+    delete bare.key
+    delete bare.passphrase
+    const place = withKey({ path: this.#place.path, options: bare }, key)
+    try {
+      this.#native.rekey(place.options.key ?? null, place.options.passphrase ?? null)
+    } catch (error) {
+      throw new InvalidArgumentError(`the key cannot be replaced: ${(error as Error).message}`, {}, error)
+    }
+    const shared = shareKey(this.#place)
+    if (shared !== undefined) Database.#open.delete(shared)
+    this.#place = place
+    const next = shareKey(place)
+    if (next !== undefined) Database.#open.set(next, this)
+  }
+
   /** Leaves the database. The last leaver closes it, which persists all changes. */
   leave(): void {
     this.#users -= 1
     if (this.#users > 0) return
-    if (this.#key !== undefined) Database.#open.delete(this.#key)
+    const shared = shareKey(this.#place)
+    if (shared !== undefined) Database.#open.delete(shared)
     this.#native.close()
   }
 }

@@ -107,7 +107,9 @@ export class HttpClient {
     read: (stream: HttpStream) => Promise<T>,
   ): Promise<T> {
     const { database } = this.#access
-    if (database && service === 'capi') return read(await this.#answered(database, request, attempt))
+    if (database && (service === 'capi' || service === 'n1ql')) {
+      return read(await this.#answered(database, request, attempt))
+    }
     for (;;) {
       const nodes = request.node ? [request.node] : await client.nodes(service, attempt)
       for (const address of nodes) {
@@ -136,6 +138,7 @@ export class HttpClient {
   async #answered(database: Database, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
     const { context, deadline } = attempt
     if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
+    attempt.inFlight = true
     const asked = database.manageLater(request.method, request.path, request.body).catch((error: Error) => {
       throw new RequestCanceledError(error.message, context, error)
     })

@@ -232,7 +232,8 @@ async function* rowsOf<TRow>(
   special: Special,
 ): AsyncGenerator<TRow, Outcome, void> {
   const stream = await http.open(client, 'n1ql', request, attempt)
-  special.onNode?.(addressOf(attempt.context.endpoint!))
+  // An embedded database has no address, and no transactions either.
+  if (attempt.context.endpoint !== undefined) special.onNode?.(addressOf(attempt.context.endpoint))
   const scanner = new RowScanner('results')
   let rowCount = 0
   for await (const part of stream.parts()) {

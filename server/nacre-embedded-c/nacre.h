@@ -243,6 +243,11 @@
 #define NACRE_VIEWS_FAILED 33
 
 /*
+ A query was refused or has failed; the message ends with the code of the query service.
+ */
+#define NACRE_QUERY_FAILED 34
+
+/*
  A bug in this library.
  */
 #define NACRE_INTERNAL 99
@@ -795,8 +800,8 @@ int nacre_collection_drop(const struct nacre *db, const char *scope, const char 
 int nacre_collections(const struct nacre *db, struct nacre_buffer *names);
 
 /*
- Answers an SDK's request about scopes and collections, or about views. `method` and `path` are those of HTTP, `body` is a form, or
- JSON for views. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
+ Answers an SDK's request about scopes and collections, about views, or for SQL++. `method` and `path` are those of HTTP, `body` is a
+ form, or JSON for views and SQL++. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
  */
 int nacre_manage(const struct nacre *db,
                  const char *method,
@@ -922,6 +927,17 @@ const char *nacre_error_message(void);
  Returns the version of the library, such as "0.1.0".
  */
 const char *nacre_version(void);
+
+/*
+ Executes a SQL++ statement over the documents. `parameters` is NULL or a JSON object with members of a request to a server's query
+ service: {"args": [1], "$name": "ann", "query_context": "default:default.shop", "readonly": true, "timeout": "10s"}. Writes the body of
+ the service's answer to `answer`, a JSON object with the rows in "results". The message of NACRE_QUERY_FAILED ends with the service's
+ code. A statement that fails may have changed documents. Free the buffer.
+ */
+int nacre_query(const struct nacre *db,
+                const char *statement,
+                const char *parameters,
+                struct nacre_buffer *answer);
 
 /*
  Opens a session.

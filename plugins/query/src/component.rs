@@ -8,7 +8,7 @@
 use crate::admin::{AdminReply, admin};
 use crate::host::{Host, IndexNames};
 use crate::request::Request;
-use crate::response::{Response, Status};
+use crate::response::Response;
 use crate::service::Service;
 use nacre_plugin::{Chunk, Fault, State};
 use nacre_sql::Error;
@@ -60,7 +60,7 @@ impl nacre_plugin::Service for Query {
         };
         self.response = Some((response, host));
         let Chunk { body, cursor } = self.piece()?;
-        let status = self.response.as_ref().map_or(200, |(response, _)| status_of(response));
+        let status = self.response.as_ref().map_or(200, |(response, _)| response.http_status());
         Ok(nacre_plugin::Response { cursor, ..nacre_plugin::Response::json(status, body) })
     }
 
@@ -93,21 +93,6 @@ fn read(request: &nacre_plugin::Request) -> nacre_sql::Result<Request> {
         .map_err(|_| Error::new(1040, "the body of a form is text"))?;
     let read = Request::from_form([request.query.as_str(), body])?;
     if request.method == "GET" { read.by_get() } else { Ok(read) }
-}
-
-/// Returns the HTTP status for the progress of a request so far. Source: Couchbase's query service.
-fn status_of(response: &Response) -> u16 {
-    let Some(error) = response.errors().first() else { return 200 };
-    match (response.status(), error.code) {
-        (Status::Timeout | Status::Stopped, _) => 200,
-        (_, 12001 | 12003) => 424,
-        (_, 4040 | 12016 | 12021) => 404,
-        (_, 10000 | 13014) => 401,
-        (_, 1000) => 403,
-        (_, 4300) => 409,
-        (_, 1000..5000) => 400,
-        _ => 200,
-    }
 }
 
 nacre_plugin::export!(Query);

@@ -237,6 +237,21 @@ impl Response {
         }
     }
 
+    /// Returns the HTTP status for the progress of the request so far. Source: Couchbase's query service.
+    pub fn http_status(&self) -> u16 {
+        let Some(error) = self.errors.first() else { return 200 };
+        match (self.status(), error.code) {
+            (Status::Timeout | Status::Stopped, _) => 200,
+            (_, 12001 | 12003) => 424,
+            (_, 4040 | 12016 | 12021) => 404,
+            (_, 10000 | 13014) => 401,
+            (_, 1000) => 403,
+            (_, 4300) => 409,
+            (_, 1000..5000) => 400,
+            _ => 200,
+        }
+    }
+
     /// Returns the next row, for callers that need no JSON.
     ///
     /// # Errors

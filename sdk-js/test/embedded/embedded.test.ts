@@ -89,6 +89,27 @@ folderTest('a folder opens with its key only', async (url) => {
   await assert.rejects(connect(url, { key: 'superfluous' }), /NOT_ENCRYPTED/)
 })
 
+folderTest('a new key replaces the old one', async (url) => {
+  const old = Buffer.alloc(32, 1)
+  {
+    await using cluster = await connect(url, { key: old })
+    await cluster.bucket('default').defaultCollection().upsert('k', 1)
+    await cluster.rekey('open sesame')
+    await using other = await connect(url, { key: 'open sesame' })
+    assert.equal((await other.bucket('default').defaultCollection().get('k')).content, 1)
+    for (const wrong of [Buffer.alloc(31), '']) await assert.rejects(cluster.rekey(wrong), nacre.InvalidArgumentError)
+  }
+  await assert.rejects(connect(url, { key: old }), /WRONG_KEY/)
+  {
+    await using cluster = await connect(url, { key: 'open sesame' })
+    assert.equal((await cluster.bucket('default').defaultCollection().get('k')).content, 1)
+    await cluster.rekey(old)
+  }
+  await (await connect(url, { key: old })).close()
+  await using plain = await connect(`${url}-plain`)
+  await assert.rejects(plain.rekey('open sesame'), /NOT_ENCRYPTED/)
+})
+
 folderTest('what is no key is refused by name', async (url) => {
   for (const key of [Buffer.alloc(31), '', 32 as unknown as string]) {
     await assert.rejects(connect(url, { key }), nacre.InvalidArgumentError)
@@ -135,6 +156,44 @@ folderTest('views follow the documents', async (url) => {
   await assert.rejects(bucket.viewQuery('orders', 'total'), nacre.ViewNotFoundError)
 })
 
+folderTest('statements read and change the documents', async (url) => {
+  await using cluster = await connect(url)
+  const bucket = cluster.bucket('default')
+  await bucket.collections().createScope('shop')
+  await bucket.collections().createCollection('orders', 'shop')
+  const scope = bucket.scope('shop')
+  const orders = scope.collection('orders')
+  for (const [number, customer] of ['ann', 'bob', 'ann'].entries()) {
+    await orders.upsert(`o${number}`, { customer, total: number + 1 })
+  }
+  const byKey = "SELECT RAW o.total FROM `default`.shop.orders o USE KEYS ['o2', 'none', 'o0']"
+  assert.deepEqual((await cluster.query(byKey)).rows.sort(), [1, 3])
+  const numbered = 'SELECT META(o).id FROM orders o WHERE o.total > $1'
+  const { rows, meta } = await scope.query(`${numbered} ORDER BY o.total`, {
+    parameters: [1],
+    scanConsistency: nacre.QueryScanConsistency.RequestPlus,
+    readOnly: true,
+    metrics: true,
+  })
+  assert.deepEqual(rows, [{ id: 'o1' }, { id: 'o2' }])
+  assert.equal(meta.metrics?.resultCount, 2)
+  const named = 'SELECT RAW SUM(o.total) FROM orders o WHERE o.customer = $who'
+  assert.deepEqual((await scope.query(named, { parameters: { who: 'ann' } })).rows, [4])
+  const update = "UPDATE orders o SET o.paid = TRUE WHERE o.customer = 'bob' RETURNING o.paid"
+  for (const adhoc of [true, false, false]) {
+    assert.deepEqual((await scope.query(update, { adhoc })).rows, [{ paid: true }])
+  }
+  assert.equal((await orders.get('o1')).content.paid, true)
+
+  await bucket.defaultCollection().upsert('k', 1)
+  await assert.rejects(cluster.query('SELECT FROM'), nacre.ParsingFailureError)
+  await assert.rejects(scope.query('SELECT * FROM nothing'), nacre.CollectionNotFoundError)
+  const insert = "INSERT INTO `default` (KEY, VALUE) VALUES ('k', 2)"
+  await assert.rejects(cluster.query(insert), nacre.DocumentExistsError)
+  await assert.rejects(cluster.query('DELETE FROM `default`', { readOnly: true }), nacre.InvalidArgumentError)
+  assert.equal((await bucket.defaultCollection().get('k')).content, 1)
+})
+
 folderTest('what is no database is refused by name', async (url) => {
   for (const wrong of ['nacre://relative', 'nacre:///x?speed=1', 'nacre:///x?vbuckets=many', 'nacre:///x?sync=often']) {
     await assert.rejects(connect(wrong), nacre.InvalidArgumentError)
@@ -142,6 +201,6 @@ folderTest('what is no database is refused by name', async (url) => {
   await assert.rejects(connect(`${url}?create=false`), /there is no database/)
   assert(!existsSync(url.slice('nacre://'.length)))
   await using memory = await connect('nacre://:memory:')
-  await assert.rejects(memory.query('SELECT 1'), nacre.ServiceNotAvailableError)
+  await assert.rejects(memory.analyticsQuery('SELECT 1'), nacre.ServiceNotAvailableError)
   await assert.rejects(memory.bucket('other').defaultCollection().get('k'), nacre.BucketNotFoundError)
 })

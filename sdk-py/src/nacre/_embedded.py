@@ -79,6 +79,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         c_size_t,
         POINTER(c_void_p),
     ),
+    "nacre_rekey": (c_void_p, c_int, c_char_p, c_size_t),
     "nacre_close": (c_void_p,),
     "nacre_flush": (c_void_p,),
     "nacre_wake_fd": (c_void_p,),
@@ -313,6 +314,25 @@ class Database:
         finally:
             self.leave()
 
+    def rekey(self, key: bytes | str) -> None:
+        """Replaces the key. Call it on any thread; the derivation from a passphrase takes a while.
+
+        Raises:
+            InvalidArgumentException: if the key is neither 32 bytes nor a passphrase.
+            DatabaseKeyException: if the folder is not encrypted.
+            CouchbaseException: if the database was closed before, or cannot store the key.
+        """
+        place = self.place.with_key(key)
+        kind, content = place.native_key()
+        with _LOCK:
+            if not self.users:
+                raise RequestCanceledException("the database is closed")
+            self.library.require("nacre_rekey", self.handle, kind, content, len(content))
+            # From now on, the open folder is found under its new key.
+            if _OPEN.pop(self.place, None) is not None:
+                _OPEN[place] = self
+            self.place = place
+
     def leave(self) -> None:
         """Leaves the database. The last leaver closes it.
 
@@ -385,12 +405,22 @@ class Carrier:
         return self.database().manage(method, path, body)
 
     async def manage_later(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Like `manage`, on another thread, for requests about views.
+        """Like `manage`, on another thread, for requests about views and for SQL++.
 
         Raises:
             CouchbaseException: if the database refuses it, or is closed first.
         """
         return await asyncio.to_thread(self.database().manage_open, method, path, body)
+
+    async def rekey(self, key: bytes | str) -> None:
+        """Replaces the key of the folder, on another thread.
+
+        Raises:
+            CouchbaseException: if the database refuses it; see `Database.rekey`.
+        """
+        database = self.database()
+        await asyncio.to_thread(database.rekey, key)
+        self.place = database.place
 
     def _woken(self) -> None:
         if self._database is not None:

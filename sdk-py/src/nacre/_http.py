@@ -40,7 +40,7 @@ _IDLE_CONNECTIONS_MAX = 16
 BODY_BYTES_MAX = 256 * 1024 * 1024
 """Largest answer that is read, where it is kept in memory."""
 _PART_BYTES = 64 * 1024
-_IN_PROCESS = ("mgmt", "capi")
+_IN_PROCESS = ("mgmt", "capi", "n1ql")
 """The services that a database in this process has."""
 
 
@@ -334,11 +334,12 @@ class HttpClient:
         deadline: float,
     ) -> HttpStream:
         """Returns the answer of a database in this process."""
-        # The rows of a view may have to be built first, which takes longer than a turn of the loop.
-        if service == "capi":
-            status, body = await carrier.manage_later(request.method, request.path, request.body)
-        else:
+        if service == "mgmt":
             status, body = carrier.manage(request.method, request.path, request.body)
+        else:
+            # Views and statements read many documents, which takes longer than a turn of the loop.
+            attempt.in_flight = True
+            status, body = await carrier.manage_later(request.method, request.path, request.body)
         attempt.context.status = status
         reader = asyncio.StreamReader()
         reader.feed_data(body)

@@ -331,6 +331,23 @@ class Cluster:
 
         return Transactions(self, self._transaction_config or TransactionConfig())
 
+    async def rekey(self, key: bytes | str) -> None:
+        """Replaces the key of an encrypted embedded database: 32 bytes, or a passphrase.
+
+        From then on, only the new key opens the folder.
+
+        Raises:
+            InvalidArgumentException: if the cluster is not an embedded database, or the key is
+                neither 32 bytes nor a passphrase.
+            DatabaseKeyException: if the folder is not encrypted.
+        """
+        carrier = self.security.carrier
+        if carrier is None:
+            raise InvalidArgumentException(
+                "a key is for an embedded database: connect to nacre:///path/to/folder"
+            )
+        await carrier.rekey(key)
+
     async def close(self) -> None:
         """Closes all connections. Requests in progress fail."""
         self._closed = True

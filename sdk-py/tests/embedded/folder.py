@@ -11,6 +11,7 @@ from pathlib import Path
 import nacre
 from nacre import exceptions as e
 from nacre._embedded import DatabaseInUseException, DatabaseKeyException
+from nacre.n1ql import QueryScanConsistency
 from nacre.views import DesignDocument, View
 
 OTHER = """
@@ -150,10 +151,55 @@ class FolderTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(e.ViewNotFoundException):
                 await bucket.view_query("orders", "total").execute()
 
+    async def test_statements_read_and_change_the_documents(self) -> None:
+        async with await nacre.connect(self.url) as cluster:
+            bucket = cluster.bucket("default")
+            await bucket.collections().create_scope("shop")
+            await bucket.collections().create_collection("shop", "orders")
+            scope = bucket.scope("shop")
+            orders = scope.collection("orders")
+            for number, customer in enumerate(["ann", "bob", "ann"]):
+                await orders.upsert(f"o{number}", {"customer": customer, "total": number + 1})
+            by_key = "SELECT RAW o.total FROM `default`.shop.orders o USE KEYS ['o2', 'none', 'o0']"
+            self.assertEqual(sorted([row async for row in cluster.query(by_key)]), [1, 3])
+            of_ann = "SELECT META(o).id FROM orders o WHERE o.customer = $who AND o.total > $1"
+            result = scope.query(
+                of_ann,
+                positional_parameters=[1],
+                named_parameters={"who": "ann"},
+                scan_consistency=QueryScanConsistency.REQUEST_PLUS,
+                read_only=True,
+                metrics=True,
+            )
+            self.assertEqual(await result.execute(), [{"id": "o2"}])
+            metrics = result.metadata().metrics()
+            self.assertEqual(metrics.result_count() if metrics else None, 1)
+            update = "UPDATE orders o SET o.paid = TRUE WHERE o.customer = 'bob' RETURNING o.paid"
+            for adhoc in (True, False, False):
+                rows = await scope.query(update, adhoc=adhoc).execute()
+                self.assertEqual(rows, [{"paid": True}])
+            self.assertTrue((await orders.get("o1")).content_as[dict]["paid"])
+
+    async def test_statements_that_fail_raise_as_with_a_server(self) -> None:
+        async with await nacre.connect(self.url) as cluster:
+            docs = cluster.bucket("default").default_collection()
+            scope = cluster.bucket("default").scope("_default")
+            await docs.upsert("k", 1)
+            insert = "INSERT INTO `default` (KEY, VALUE) VALUES ('k', 2)"
+            for kind, query in (
+                (e.ParsingFailedException, cluster.query("SELECT FROM")),
+                (e.KeyspaceNotFoundException, scope.query("SELECT * FROM nothing")),
+                (e.DocumentExistsException, cluster.query(insert)),
+                (e.QueryException, cluster.query("DELETE FROM `default`", read_only=True)),
+            ):
+                with self.subTest(kind), self.assertRaises(kind):
+                    await query.execute()
+            self.assertEqual((await docs.get("k")).content_as[int], 1)
+
     async def test_other_services_are_not_there(self) -> None:
         async with await nacre.connect(self.url) as cluster:
             with self.assertRaises(e.ServiceUnavailableException):
-                await cluster.query("SELECT 1").execute()
+                await cluster.analytics_query("SELECT 1").execute()
             with self.assertRaises(e.BucketNotFoundException):
                 await cluster.bucket("other").default_collection().get("k")
             with self.assertRaises(e.CouchbaseException):
@@ -183,6 +229,25 @@ class FolderTest(unittest.IsolatedAsyncioTestCase):
             pass
         with self.assertRaises(DatabaseKeyException):
             await nacre.connect(self.url, key="superfluous")
+
+    async def test_a_new_key_replaces_the_old_one(self) -> None:
+        async with await nacre.connect(self.url, key=b"k" * 32) as cluster:
+            await cluster.bucket("default").default_collection().upsert("k", 1)
+            await cluster.rekey("open sesame")
+            async with await nacre.connect(self.url, key="open sesame") as other:
+                found = await other.bucket("default").default_collection().get("k")
+                self.assertEqual(found.content_as[int], 1)
+            for wrong in (b"short", ""):
+                with self.subTest(wrong), self.assertRaises(e.InvalidArgumentException):
+                    await cluster.rekey(wrong)
+        with self.assertRaises(DatabaseKeyException):
+            await nacre.connect(self.url, key=b"k" * 32)
+        async with await nacre.connect(self.url, key="open sesame") as cluster:
+            found = await cluster.bucket("default").default_collection().get("k")
+            self.assertEqual(found.content_as[int], 1)
+        async with await nacre.connect(f"{self.url}-plain") as cluster:
+            with self.assertRaises(DatabaseKeyException):
+                await cluster.rekey("open sesame")
 
     async def test_what_is_no_key_is_refused_by_name(self) -> None:
         for wrong in (b"short", "", 32):

@@ -328,8 +328,8 @@ pub unsafe extern "C" fn nacre_collections(db: *const nacre, names: *mut nacre_b
     })
 }
 
-/// Answers an SDK's request about scopes and collections, or about views. `method` and `path` are those of HTTP, `body` is a form, or
-/// JSON for views. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
+/// Answers an SDK's request about scopes and collections, about views, or for SQL++. `method` and `path` are those of HTTP, `body` is a
+/// form, or JSON for views and SQL++. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_manage(
     db: *const nacre,

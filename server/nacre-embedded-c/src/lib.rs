@@ -17,6 +17,8 @@ mod collection;
 mod database;
 mod documents;
 mod outcome;
+#[cfg(feature = "query")]
+mod query;
 mod session;
 mod subdocument;
 #[cfg(feature = "sync")]

@@ -69,6 +69,8 @@ pub const NACRE_VIEWS_NOT_READY: c_int = 31;
 pub const NACRE_VIEWS_TOO_LARGE: c_int = 32;
 /// The engine of views failed.
 pub const NACRE_VIEWS_FAILED: c_int = 33;
+/// A query was refused or has failed; the message ends with the code of the query service.
+pub const NACRE_QUERY_FAILED: c_int = 34;
 /// A bug in this library.
 pub const NACRE_INTERNAL: c_int = 99;
 
@@ -108,6 +110,7 @@ fn status_of(error: &Error) -> c_int {
         Error::ViewsNotReady => NACRE_VIEWS_NOT_READY,
         Error::ViewsTooLarge(_) => NACRE_VIEWS_TOO_LARGE,
         Error::ViewsFailed(_) => NACRE_VIEWS_FAILED,
+        Error::Query { .. } => NACRE_QUERY_FAILED,
         _ => NACRE_INTERNAL,
     }
 }

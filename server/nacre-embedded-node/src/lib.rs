@@ -101,7 +101,7 @@ impl OpenOptions {
     }
 }
 
-/// The answer to a request about scopes and collections, or about views.
+/// The answer to a request about scopes and collections, about views, or for SQL++.
 #[napi(object)]
 pub struct Answer {
     /// The HTTP status.
@@ -150,7 +150,7 @@ impl Database {
         Ok(Answer { status: status.into(), body })
     }
 
-    /// Answers a request about views. Resolves on a thread of Node's pool: rows may have to be built first.
+    /// Answers a request about views, or for SQL++. Resolves on a thread of Node's pool, because both read many documents.
     #[napi]
     pub fn manage_later(
         &self,

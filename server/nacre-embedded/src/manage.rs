@@ -1,5 +1,5 @@
 //! Management of scopes and collections for SDKs: the management port's requests about them, without a port. Requests about views
-//! are in `views/requests.rs`.
+//! are in `views/requests.rs`, those for SQL++ in `query/requests.rs`.
 //!
 //! ```text
 //! GET    /pools/default/buckets/default/scopes
@@ -10,6 +10,8 @@
 //! ```
 
 use crate::host::manifest_json;
+#[cfg(feature = "query")]
+use crate::query::manage as about_queries;
 #[cfg(feature = "views")]
 use crate::views::manage as about_views;
 use crate::{Db, Error};
@@ -19,15 +21,19 @@ use serde_json::json;
 const ROOT: &str = "/pools/default/buckets/default/scopes";
 
 impl Db {
-    /// Answers a request of an SDK about scopes and collections, or about views (`/default/_design/…`). `method` and `path` are those
-    /// of HTTP, `body` is a form, or JSON for views. Returns the status and the body of the answer, which is JSON. The status is 404
-    /// for requests that the database does not support, and 501 for views in a library without the feature `views`.
+    /// Answers a request of an SDK about scopes and collections, about views (`/default/_design/…`), or for SQL++ (`/query/service`).
+    /// `method` and `path` are those of HTTP, `body` is a form, or JSON for views and SQL++. Returns the status and the body of the
+    /// answer, which is JSON. The status is 404 for requests that the database does not support, and 501 for views and SQL++ in a
+    /// library without the features `views` and `query`.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`], and errors of the disk. An invalid request gets an answer, not an error.
     pub fn manage(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String), Error> {
         self.inner().check()?;
         if let Some(answer) = about_views(self, method, path, body)? {
+            return Ok(answer);
+        }
+        if let Some(answer) = about_queries(self, method, path, body)? {
             return Ok(answer);
         }
         let path = path.split('?').next().unwrap_or_default();
@@ -103,6 +109,14 @@ fn about_views(_: &Db, _: &str, path: &str, _: &[u8]) -> Result<Option<(u16, Str
     let reason = "this library was built without views";
     let answer = || (501, json!({"error": "no_views", "reason": reason}).to_string());
     Ok(path.starts_with("/default/_design/").then(answer))
+}
+
+#[cfg(not(feature = "query"))]
+fn about_queries(_: &Db, _: &str, path: &str, _: &[u8]) -> Result<Option<(u16, String)>, Error> {
+    // SDKs know the code as that of a feature which the service lacks.
+    let error = json!({"code": 3230, "msg": "this library was built without SQL++"});
+    let answer = || (501, json!({"results": [], "errors": [error], "status": "fatal"}).to_string());
+    Ok((path.split('?').next() == Some("/query/service")).then(answer))
 }
 
 pub(crate) fn decoded(part: &str) -> String {

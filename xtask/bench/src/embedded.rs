@@ -113,7 +113,11 @@ const SIZES: [(&str, &[&str], &str, Limit); 5] = [
         "nacre-embedded-node",
         &[],
         ADDON_FILE,
-        Limit { what: "the addon for Node.js, with views, sync and sled", unit: " MB", max: 8.0 },
+        Limit {
+            what: "the addon for Node.js, with SQL++, views, sync and sled",
+            unit: " MB",
+            max: 8.0,
+        },
     ),
     (
         EDGE,
@@ -126,7 +130,7 @@ const SIZES: [(&str, &[&str], &str, Limit); 5] = [
         C,
         &[],
         C_FILE,
-        Limit { what: "libnacre.so with views, sync and sled", unit: " MB", max: 8.0 },
+        Limit { what: "libnacre.so with SQL++, views, sync and sled", unit: " MB", max: 8.0 },
     ),
 ];
 const C: &str = "nacre-embedded-c";
@@ -134,7 +138,7 @@ const C_FILE: &str = "libnacre_c.so";
 const ADDON_FILE: &str = "libnacre_embedded_node.so";
 const EDGE: &str = "nacre-edge";
 const WHEEL: Limit = Limit {
-    what: "libnacre.so with views, sync and sled, as a wheel packs it",
+    what: "libnacre.so with SQL++, views, sync and sled, as a wheel packs it",
     unit: " MB",
     max: 4.0,
 };

@@ -753,6 +753,7 @@ class Cluster(_Facade[_cluster.Cluster]):
     diagnostics = _blocking(_cluster.Cluster.diagnostics)
     cluster_info = _blocking(_cluster.Cluster.cluster_info)
     wait_until_ready = _blocking(_cluster.Cluster.wait_until_ready)
+    rekey = _blocking(_cluster.Cluster.rekey)
 
     @classmethod
     def connect(cls, connection_string: str, options: ClusterOptions) -> Self:

@@ -323,6 +323,47 @@ static void views(nacre *db) {
   nacre_collection_free(docs);
 }
 
+/* Returns true if a statement is answered with this text. */
+static int yields(nacre *db, const char *statement, const char *parameters, const char *expected) {
+  nacre_buffer answer = {0};
+  int status = nacre_query(db, statement, parameters, &answer);
+  int is_answered = status == NACRE_OK && answer.size < 4096;
+  char text[4096] = {0};
+  if (is_answered)
+    memcpy(text, answer.data, answer.size);
+  nacre_buffer_free(&answer);
+  if (!is_answered || !strstr(text, expected))
+    fprintf(stderr, "%s: %d %s %s\n", statement, status, text, nacre_error_message());
+  return is_answered && strstr(text, expected) != NULL;
+}
+
+static void queries(nacre *db) {
+  nacre_collection *docs;
+  nacre_buffer answer = {0};
+  const char *shop = "{\"query_context\":\"default:default.asked\",\"args\":[2],\"$who\":\"ann\"}";
+  const char *reads = "{\"query_context\":\"default:default.asked\",\"readonly\":true}";
+  CHECK(nacre_collection_open(db, "asked.docs", &docs) == NACRE_OK);
+  CHECK(put(docs, "a", "{\"n\":1}") == NACRE_OK);
+  CHECK(yields(db, "SELECT RAW 1 + 2", NULL, "\n3\n"));
+  CHECK(yields(db, "INSERT INTO docs (KEY, VALUE) VALUES (\"b\", {\"n\": $1, \"who\": $who})", shop, "\"mutationCount\":1"));
+  CHECK(has(docs, "b", "{\"n\":2,\"who\":\"ann\"}"));
+  CHECK(yields(db, "SELECT RAW META(d).id FROM docs d WHERE d.n >= $1", shop, "\n\"b\"\n"));
+  CHECK(yields(db, "SELECT RAW d.n FROM docs d USE KEYS [\"a\"]", reads, "\n1\n"));
+  CHECK(nacre_query(db, "SELECT FROM", NULL, &answer) == NACRE_QUERY_FAILED && answer.size == 0);
+  CHECK(strstr(nacre_error_message(), "(code 3000)") != NULL);
+  CHECK(nacre_query(db, "DELETE FROM docs", reads, &answer) == NACRE_QUERY_FAILED);
+  CHECK(nacre_query(db, "SELECT 1", "[", &answer) == NACRE_QUERY_FAILED);
+  CHECK(nacre_query(db, "SELECT 1", "{\"speed\":1}", &answer) == NACRE_QUERY_FAILED);
+  CHECK(strstr(nacre_error_message(), "(code 1065)") != NULL);
+  CHECK(nacre_query(db, NULL, NULL, &answer) == NACRE_INVALID_ARGUMENT);
+  CHECK(has(docs, "a", "{\"n\":1}"));
+  int http = 0;
+  const char *body = "{\"statement\":\"SELECT RAW COUNT(*) FROM `default`.asked.docs\"}";
+  CHECK(nacre_manage(db, "POST", "/query/service", bytes(body), strlen(body), &http, &answer) == NACRE_OK && http == 200);
+  nacre_buffer_free(&answer);
+  nacre_collection_free(docs);
+}
+
 int main(int count, char **arguments) {
   CHECK(count == 2 && strlen(nacre_version()) > 0);
   nacre *db, *other;
@@ -341,6 +382,7 @@ int main(int count, char **arguments) {
   sessions(db);
   keyspaces(db);
   views(db);
+  queries(db);
   sync_without_a_network(db);
   CHECK(nacre_flush(db) == NACRE_OK);
   CHECK(nacre_compact(db) == NACRE_OK);

@@ -40,6 +40,15 @@ const views = (async () => {
   assert.equal((await ask('PUT', '/default/_design/d', JSON.stringify(design))).status, 201)
   assert.deepEqual(JSON.parse((await ask('GET', '/default/_design/d/_view/v')).body), { total_rows: 0, rows: [] })
   assert.equal((await ask('GET', '/default/_design/d/_view/w')).status, 404)
+  const shop = { query_context: 'default:`default`._default' }
+  const query = async (statement, members) => {
+    const { status, body } = await ask('POST', '/query/service', JSON.stringify({ ...shop, ...members, statement }))
+    return { status, ...JSON.parse(body) }
+  }
+  const insert = await query('INSERT INTO `_default` (KEY, VALUE) VALUES ("k", {"n": $n}) RETURNING RAW META().id', { $n: 3 })
+  assert.deepEqual([insert.status, insert.results, insert.metrics.mutationCount], [200, ['k'], 1])
+  const failed = await query('SELECT FROM')
+  assert.deepEqual([failed.status, failed.errors[0].code], [400, 3000])
   database.close()
   assert.throws(() => database.manageLater('GET', '/default/_design/d', Buffer.alloc(0)), /CLOSED/)
 })()

@@ -1,13 +1,16 @@
 //! SQL++ over the documents of a database: the server's parser, planner and evaluator, on the calling thread.
 //!
 //! ```text
-//! Db::query ─► nacre-query ─► Store: Collection::get for USE KEYS, Collection::scan for the rest, and writes
+//! Db::query, Db::manage ─► nacre-query ─► Store: Collection::get for USE KEYS, Collection::scan for the rest, and writes
 //! ```
 //!
 //! There are no indexes, functions, prepared statements and transactions: a statement that needs one is refused by name. Each
 //! statement reads the current documents; those that change documents find all of them before they change the first.
 
 mod datastore;
+mod requests;
+
+pub(crate) use requests::manage;
 
 use crate::db::Inner;
 use crate::folder::BUCKET;
@@ -18,7 +21,11 @@ use nacre_sql::{Name, Value};
 use std::time::Duration;
 
 /// Code of a request that took too long. Source: Couchbase's list.
-const TIMEOUT: u32 = 1080;
+const TOO_LONG: u32 = 1080;
+/// Default time after which a query ends with an error.
+const TIMEOUT: Duration = Duration::from_secs(75);
+/// Default memory for sorts, groups and joins, in MiB.
+const MEMORY_MIB: usize = 64;
 
 /// Options of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +45,8 @@ impl Default for QueryOptions {
             named: Vec::new(),
             scope: "_default".into(),
             readonly: false,
-            timeout: Duration::from_secs(75),
-            memory_mib: 64,
+            timeout: TIMEOUT,
+            memory_mib: MEMORY_MIB,
         }
     }
 }
@@ -136,6 +143,14 @@ struct Environment<'a> {
     deadline_ns: u64,
 }
 
+impl<'a> Environment<'a> {
+    /// Creates the environment of a query that begins now.
+    fn new(inner: &'a Inner, timeout: Duration) -> Environment<'a> {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        Environment { inner, deadline_ns: inner.now().monotonic_ns.saturating_add(timeout_ns) }
+    }
+}
+
 impl Platform for Environment<'_> {
     fn now_us(&self) -> i64 {
         i64::try_from(self.inner.now().unix_ns / 1000).unwrap_or(i64::MAX)
@@ -147,7 +162,7 @@ impl Platform for Environment<'_> {
 
     fn check(&self) -> nacre_sql::Result<()> {
         if self.inner.now().monotonic_ns >= self.deadline_ns {
-            return Err(nacre_sql::Error::new(TIMEOUT, "the query took too long"));
+            return Err(nacre_sql::Error::new(TOO_LONG, "the query took too long"));
         }
         Ok(())
     }
@@ -164,9 +179,7 @@ impl Db {
         let inner = self.inner();
         inner.check()?;
         let request = options.request(statement)?;
-        let timeout_ns = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = inner.now().monotonic_ns.saturating_add(timeout_ns);
-        let (store, environment) = (Store::new(self), Environment { inner, deadline_ns });
+        let (store, environment) = (Store::new(self), Environment::new(inner, options.timeout));
         let service = Service::new();
         let mut response = service.start(request, &store, &environment);
         let mut rows = Vec::new();

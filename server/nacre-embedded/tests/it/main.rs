@@ -17,6 +17,8 @@ mod process;
 #[cfg(feature = "query")]
 mod query;
 mod session;
+#[cfg(feature = "query")]
+mod statements;
 #[cfg(feature = "sync")]
 mod sync;
 #[cfg(feature = "views")]

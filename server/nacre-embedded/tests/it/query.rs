@@ -152,6 +152,83 @@ fn statements_that_cannot_be_executed_are_refused_by_code() {
 }
 
 #[test]
+fn requests_of_sdks_are_answered_as_by_the_query_service() {
+    let db = orders();
+    let ask = |method: &str, body: Value| {
+        let body = body.to_string();
+        let (status, text) = db.manage(method, "/query/service", body.as_bytes()).unwrap();
+        (status, serde_json::from_str::<Value>(&text).unwrap())
+    };
+    let (shop, none) = ("default:`default`.`shop`", "default:`default`.`none`");
+    let (status, answer) = ask(
+        "POST",
+        json!({
+            "statement": "SELECT RAW o.total FROM orders o WHERE o.customer = $who AND o.total > $1",
+            "args": [20], "$who": "ann", "query_context": shop, "client_context_id": "c1",
+            "scan_consistency": "request_plus", "scan_wait": "1s", "timeout": "60s",
+        }),
+    );
+    assert_eq!((status, &answer["results"]), (200, &json!([30])), "{answer}");
+    assert_eq!(answer["status"], "success");
+    assert_eq!((&answer["clientContextID"], answer.get("errors")), (&json!("c1"), None));
+    assert_eq!(answer["metrics"]["resultCount"], 1);
+    // A statement that is prepared and executed at once.
+    let update = "PREPARE UPDATE orders o SET o.paid = TRUE WHERE o.total = 5 RETURNING o.paid";
+    let (status, answer) =
+        ask("POST", json!({"statement": update, "auto_execute": true, "query_context": shop}));
+    assert_eq!((status, &answer["results"]), (200, &json!([{"paid": true}])), "{answer}");
+    assert_eq!((&answer["metrics"]["mutationCount"], answer.get("prepared")), (&json!(1), None));
+    for (method, body, expected_status, expected_code) in [
+        ("POST", json!({"statement": "SELECT FROM"}), 400, 3000),
+        ("POST", json!({"statement": "SELECT 1 FROM nothing", "query_context": shop}), 424, 12003),
+        ("POST", json!({"statement": "SELECT 1 FROM orders", "query_context": none}), 404, 12021),
+        ("POST", json!({"statement": "SELECT 1", "speed": 1}), 400, 1065),
+        ("POST", json!({"query_context": shop}), 400, 1050),
+        ("POST", json!({"prepared": "p"}), 404, 4040),
+        ("POST", json!({"statement": "BEGIN WORK"}), 403, 1000),
+        ("POST", json!([]), 400, 1040),
+        ("GET", json!({"statement": "SELECT 1"}), 405, 1010),
+    ] {
+        let (status, answer) = ask(method, body);
+        let code = answer["errors"][0]["code"].as_u64().unwrap_or(0);
+        assert_eq!((status, code), (expected_status, expected_code), "{answer}");
+    }
+    let slow = "SELECT COUNT(*) FROM ARRAY_RANGE(0, 400000) AS i";
+    let (status, answer) = ask("POST", json!({"statement": slow, "timeout": "1ms"}));
+    assert_eq!((status, &answer["errors"][0]["code"]), (200, &json!(1080)), "{answer}");
+    assert_eq!(answer["status"], "timeout");
+    let read = json!({"statement": "DELETE FROM orders", "readonly": true, "query_context": shop});
+    assert_eq!(ask("POST", read).0, 403);
+    assert_eq!(
+        rows(&db, "SELECT RAW COUNT(*) FROM orders", &QueryOptions::new().scope("shop")),
+        [json!(3)]
+    );
+    db.close().unwrap();
+    assert_eq!(db.manage("POST", "/query/service", b"{}"), Err(Error::Closed));
+}
+
+#[test]
+fn a_request_returns_the_body_of_an_answer_or_an_error() {
+    let db = orders();
+    let shop = r#"{"query_context": "default:default.shop", "args": ["bob"]}"#;
+    let text = db.query_request("SELECT RAW o.total FROM orders o WHERE o.customer = $1", shop);
+    let answer: Value = serde_json::from_str(&text.unwrap()).unwrap();
+    assert_eq!((&answer["results"], &answer["status"]), (&json!([5]), &json!("success")));
+    for (statement, parameters, expected) in [
+        ("SELECT FROM", "{}", 3000),
+        ("SELECT 1", "[", 1040),
+        ("SELECT 1", r#"{"speed": 1}"#, 1065),
+        ("DELETE FROM orders", r#"{"readonly": true}"#, 1000),
+    ] {
+        let refused = db.query_request(statement, parameters);
+        let Err(Error::Query { code, message }) = refused else { panic!("{refused:?}") };
+        assert_eq!(code, expected, "{statement} {parameters}: {message}");
+    }
+    db.close().unwrap();
+    assert_eq!(db.query_request("SELECT 1", "{}"), Err(Error::Closed));
+}
+
+#[test]
 fn a_query_ends_at_its_timeout_and_within_its_memory() {
     let db = orders();
     let docs = db.find_collection("shop.orders").unwrap().unwrap();
