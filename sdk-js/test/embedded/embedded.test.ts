@@ -89,7 +89,7 @@ folderTest('a folder opens with its key only', async (url) => {
   await assert.rejects(connect(url, { key: 'superfluous' }), /NOT_ENCRYPTED/)
 })
 
-folderTest('what is no key is refused by name', async (url) => {
+folderTest('a value that is not a key is refused', async (url) => {
   for (const key of [Buffer.alloc(31), '', 32 as unknown as string]) {
     await assert.rejects(connect(url, { key }), nacre.InvalidArgumentError)
   }

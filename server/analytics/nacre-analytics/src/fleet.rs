@@ -22,6 +22,8 @@ pub const READ_PATH: &str = "/analytics/process/read";
 pub const CATALOG_PATH: &str = "/analytics/process/catalog";
 /// Time limit for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for a process to take in more of a request.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a waiting request checks whether it must end.
 const TURN: Duration = Duration::from_millis(200);
 
@@ -60,7 +62,7 @@ impl Fleet {
     pub fn new(addresses: Vec<String>, own: usize) -> std::result::Result<Fleet, String> {
         const VBUCKETS: usize = 1024;
         match addresses.len() {
-            0 => Err("a list of processes has an address".to_owned()),
+            0 => Err("the list of processes is empty".to_owned()),
             count if own >= count => Err(format!("process {own} is not one of {count}")),
             count if count > VBUCKETS => Err(format!("at most {VBUCKETS} processes")),
             _ => Ok(Fleet { addresses, own }),
@@ -128,7 +130,7 @@ impl From<std::io::Error> for Failure {
 /// Sends a request to a process, and passes each line of the answer to `take`.
 ///
 /// # Errors
-/// The [`Failure`]. The end of the connection is no failure: the caller knows the last line.
+/// The [`Failure`]. The end of the connection is not one: the caller knows the last line.
 pub fn post(
     address: &str,
     path: &str,
@@ -142,6 +144,7 @@ pub fn post(
     let mut stream = TcpStream::connect_timeout(&resolved, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TURN))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let head = format!(
         "POST {path} HTTP/1.0\r\nhost: {address}\r\nauthorization: {authorization}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -199,7 +202,7 @@ impl Lines<'_> {
                 }
                 Ok(_) if line.is_empty() => return Ok(None),
                 Ok(_) => return Err(Failure::Lost("the answer ends in a line".to_owned())),
-                // What has arrived of the line is kept.
+                // The part of the line that has arrived stays in `line`.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
