@@ -10,7 +10,7 @@
 use crate::error::{Error, Result};
 use crate::rows::Patience;
 use serde_json::Value as Json;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub const CATALOG_PATH: &str = "/analytics/process/catalog";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a process to take in more of a request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of the reason in a refusal, in bytes.
+const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 /// Interval at which a waiting request checks whether it must end.
 const TURN: Duration = Duration::from_millis(200);
 
@@ -162,9 +164,7 @@ pub fn post(
         }
     }
     if status != "200" {
-        let mut text = String::new();
-        lines.reader.read_line(&mut text)?;
-        return Err(refusal(&status, &text));
+        return Err(refusal(&status, &lines.rest()?));
     }
     while let Some(line) = lines.line()? {
         take(&line).map_err(Failure::Refused)?;
@@ -181,6 +181,11 @@ fn refusal(status: &str, text: &str) -> Failure {
         (Some(code), Some(message)) => Failure::Refused(Error::new(code, message)),
         _ => Failure::Lost(format!("the answer has the status {status}")),
     }
+}
+
+/// Returns true if a read ended only because nothing has arrived for a [`TURN`].
+fn is_pause(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// The lines of an answer.
@@ -203,9 +208,22 @@ impl Lines<'_> {
                 Ok(_) if line.is_empty() => return Ok(None),
                 Ok(_) => return Err(Failure::Lost("the answer ends in a line".to_owned())),
                 // The part of the line that has arrived stays in `line`.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-                {
+                Err(error) if is_pause(&error) => {
+                    self.patience.check().map_err(Failure::Refused)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Returns the rest of a refusal.
+    fn rest(&mut self) -> std::result::Result<String, Failure> {
+        let mut bytes = Vec::new();
+        loop {
+            let left = REFUSAL_BYTES_MAX.saturating_sub(bytes.len() as u64);
+            match self.reader.by_ref().take(left).read_to_end(&mut bytes) {
+                Ok(_) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                Err(error) if is_pause(&error) => {
                     self.patience.check().map_err(Failure::Refused)?;
                 }
                 Err(error) => return Err(error.into()),
