@@ -65,7 +65,7 @@ enum Action {
 struct Turn {
     /// Name
     name: String,
-    /// Wait up to so many seconds until the function is in the new state
+    /// Wait until the function is in the new state, at most this number of seconds
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
 }

@@ -73,7 +73,8 @@ impl Plan {
         })
     }
 
-    /// Returns true if so many changes have followed that the statistics are outdated.
+    /// Returns true if the statistics are outdated: more than [`CHANGES_MIN`] changes have followed, and they are at least `percent`
+    /// of the documents.
     fn is_outdated(&self, changes: u64, percent: u64) -> bool {
         // After a failover, the number may be smaller.
         let changed = changes.abs_diff(self.changes);

@@ -3,7 +3,7 @@
 //! Text in a line may come from strangers: names, reasons, exceptions of functions. It can neither begin a line
 //! ([`Escaped`]) nor fill the disk that keeps the log ([`Limiter`]): of the lines of one kind, which is the place in
 //! the code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left
-//! out is logged. A log that nobody reads stops no thread ([`Output`]).
+//! out is logged. If no program reads the log, threads do not wait for one ([`Output`]).
 
 mod output;
 
