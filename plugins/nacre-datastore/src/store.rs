@@ -21,8 +21,8 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// Returns the keyspace that `path` names. A single name is resolved in the scope of the query context, and a scope with a
-    /// collection in its bucket, if the context names only that.
+    /// Returns the keyspace that `path` names. If the query context names a scope, a single name is a collection of that scope. If
+    /// it names only a bucket, two names are a scope and a collection of that bucket.
     ///
     /// # Errors
     /// Code 12003 if the path has a wrong number of parts, 12001 for an unknown namespace, 11003 for a catalog, which is not a

@@ -78,7 +78,8 @@ pub fn admin(
     }))
 }
 
-/// The key of the note with the maximum time of a request in milliseconds; without one of the node, the cluster's.
+/// The key of the note with the maximum time of a request in milliseconds. The note has the cluster's setting if the node has none of
+/// its own.
 pub(crate) const TIMEOUT: &str = "settings/timeout";
 
 const NS_IN_MS: i64 = 1_000_000;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The member `refresh` of a row has the texts of the keys and the options of the last statement, with which the store repeats the
-//! statement after enough changes. The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp shows
-//! whether an instance's copy, and a prepared plan, are still valid.
+//! statement after enough changes. The store keeps the rows for all instances, and shows them as notes. The planner reads the
+//! histograms ([`table`]). The stamp shows whether an instance's copy, and a prepared plan, are still valid.
 
 use crate::run::Run;
 use crate::service::index_names;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 const REFUSED: u32 = 5360;
 const INDEX_NOT_FOUND: u32 = 5411;
 
-/// Members of a row that `system:dictionary` does not show: histograms are only for the planner, the other for the store.
+/// Members of a row that `system:dictionary` does not show: the planner uses `histograms`, the store uses `refresh`.
 const HISTOGRAMS: &str = "histograms";
 const REFRESH: &str = "refresh";
 

@@ -110,7 +110,7 @@ folderTest('a new key replaces the old one', async (url) => {
   await assert.rejects(plain.rekey('open sesame'), /NOT_ENCRYPTED/)
 })
 
-folderTest('what is no key is refused by name', async (url) => {
+folderTest('a value that is not a key is refused', async (url) => {
   for (const key of [Buffer.alloc(31), '', 32 as unknown as string]) {
     await assert.rejects(connect(url, { key }), nacre.InvalidArgumentError)
   }

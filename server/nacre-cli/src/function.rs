@@ -65,7 +65,7 @@ enum Action {
 struct Turn {
     /// Name
     name: String,
-    /// Wait up to so many seconds until the function is in the new state
+    /// Wait until the function is in the new state, at most this number of seconds
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
 }
@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_function_that_does_not_reach_its_state_is_named_with_the_one_that_it_has() {
+    fn a_wait_that_times_out_names_the_function_and_its_state() {
         let all = json!({"apps": [
             {"name": "a", "composite_status": "deployed"},
             {"name": "b", "composite_status": "deploying"},

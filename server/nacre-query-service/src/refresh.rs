@@ -49,7 +49,7 @@ struct Refresh {
     ended: Option<(Now, Result<(), Failure>)>,
 }
 
-/// What a record says about its refresh.
+/// The members of a record that a refresh needs.
 struct Plan {
     version: String,
     statement: String,
@@ -73,7 +73,8 @@ impl Plan {
         })
     }
 
-    /// Returns true if so many changes have followed that the statistics are outdated.
+    /// Returns true if the statistics are outdated: more than [`CHANGES_MIN`] changes have followed, and they are at least `percent`
+    /// of the documents.
     fn is_outdated(&self, changes: u64, percent: u64) -> bool {
         // After a failover, the number may be smaller.
         let changed = changes.abs_diff(self.changes);
@@ -96,7 +97,7 @@ fn statement(keyspace: &DatabaseKeyspace, refresh: &Value) -> Option<String> {
 }
 
 /// Collects outdated statistics again, of buckets whose first vBucket this node serves, and returns the number of keyspaces with
-/// new statistics. Blocks while statements run: do not call it on a thread for which others wait.
+/// new statistics. Blocks while statements run: do not call it on a thread that other work needs.
 pub fn refresh_statistics(node: &Arc<Node>) -> usize {
     let cluster = node.cluster();
     let settings = QuerySettings::of(&cluster);
@@ -113,7 +114,7 @@ pub fn refresh_statistics(node: &Arc<Node>) -> usize {
         })
     });
     let outdated = own.filter_map(|keyspace| {
-        if refreshes.rests(&keyspace, node.now()) {
+        if refreshes.is_recent(&keyspace, node.now()) {
             return None;
         }
         let plan = Plan::read(&cluster, &keyspace)?;
@@ -124,8 +125,8 @@ pub fn refresh_statistics(node: &Arc<Node>) -> usize {
 }
 
 impl Refreshes {
-    /// Returns true if the node has refreshed the keyspace only lately.
-    fn rests(&self, keyspace: &DatabaseKeyspace, now: Now) -> bool {
+    /// Returns true if the last refresh of the keyspace by this node began less than [`PAUSE`] ago.
+    fn is_recent(&self, keyspace: &DatabaseKeyspace, now: Now) -> bool {
         let refreshes = self.0.lock();
         let since = |last: &Refresh| now.monotonic_ns.saturating_sub(last.begun.monotonic_ns);
         refreshes.get(keyspace).is_some_and(|last| Duration::from_nanos(since(last)) < PAUSE)

@@ -1,4 +1,4 @@
-//! Flexible indexes: whether a search index helps to answer conditions of SQL++, and the query for it.
+//! Flexible indexes: decides whether a search index helps to answer conditions of SQL++, and builds the query for it.
 //!
 //! The planner sends conditions as a predicate:
 //!

@@ -217,9 +217,9 @@ impl<'a> Parser<'a> {
         match self.name_if_any() {
             Some(name) => Ok(name),
             None => match self.peek() {
-                Token::Word(_) => self.fail(
-                    "expected a name; this is a reserved word, which is a name in back quotes",
-                ),
+                Token::Word(_) => {
+                    self.fail("expected a name; this is a reserved word: put it in back quotes")
+                }
                 _ => self.fail("expected a name"),
             },
         }

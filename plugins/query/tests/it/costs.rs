@@ -85,7 +85,7 @@ fn a_prepared_plan_by_rules_is_for_one_request() {
     assert_eq!(index_of(&world, by_rules), "by_a");
 }
 
-/// The store repeats the statement, so a row has what a statement needs: of the keys that are left, and with the last options.
+/// The store repeats the statement, so a row has the texts of the keys that are left, and the last options.
 #[test]
 fn statistics_have_the_keys_and_options_of_their_statement() {
     let world = world();

@@ -66,7 +66,7 @@ fn changes_are_found_and_survive_the_instance() {
     );
 }
 
-/// Returns the IDs of all documents that a query finds, also in a part with the given visible vBuckets.
+/// Returns the IDs of all documents that a query with these headers finds.
 fn all_ids(search: &mut Search, headers: &[(&str, &str)]) -> Vec<String> {
     let body = json!({"query": {"match_all": {}}, "sort": ["_id"], "size": 1000});
     let response = search.ask(&post("/query", &body, headers)).unwrap();

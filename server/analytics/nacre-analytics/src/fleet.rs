@@ -10,7 +10,7 @@
 use crate::error::{Error, Result};
 use crate::rows::Patience;
 use serde_json::Value as Json;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ pub const READ_PATH: &str = "/analytics/process/read";
 pub const CATALOG_PATH: &str = "/analytics/process/catalog";
 /// Time limit for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for a process to take in more of a request.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of the reason in a refusal, in bytes.
+const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 /// Interval at which a waiting request checks whether it must end.
 const TURN: Duration = Duration::from_millis(200);
 
@@ -60,7 +64,7 @@ impl Fleet {
     pub fn new(addresses: Vec<String>, own: usize) -> std::result::Result<Fleet, String> {
         const VBUCKETS: usize = 1024;
         match addresses.len() {
-            0 => Err("a list of processes has an address".to_owned()),
+            0 => Err("the list of processes is empty".to_owned()),
             count if own >= count => Err(format!("process {own} is not one of {count}")),
             count if count > VBUCKETS => Err(format!("at most {VBUCKETS} processes")),
             _ => Ok(Fleet { addresses, own }),
@@ -128,7 +132,7 @@ impl From<std::io::Error> for Failure {
 /// Sends a request to a process, and passes each line of the answer to `take`.
 ///
 /// # Errors
-/// The [`Failure`]. The end of the connection is no failure: the caller knows the last line.
+/// The [`Failure`]. The end of the connection is not one: the caller knows the last line.
 pub fn post(
     address: &str,
     path: &str,
@@ -142,6 +146,7 @@ pub fn post(
     let mut stream = TcpStream::connect_timeout(&resolved, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TURN))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let head = format!(
         "POST {path} HTTP/1.0\r\nhost: {address}\r\nauthorization: {authorization}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -159,9 +164,7 @@ pub fn post(
         }
     }
     if status != "200" {
-        let mut text = String::new();
-        lines.reader.read_line(&mut text)?;
-        return Err(refusal(&status, &text));
+        return Err(refusal(&status, &lines.rest()?));
     }
     while let Some(line) = lines.line()? {
         take(&line).map_err(Failure::Refused)?;
@@ -178,6 +181,11 @@ fn refusal(status: &str, text: &str) -> Failure {
         (Some(code), Some(message)) => Failure::Refused(Error::new(code, message)),
         _ => Failure::Lost(format!("the answer has the status {status}")),
     }
+}
+
+/// Returns true if a read ended only because nothing has arrived for a [`TURN`].
+fn is_pause(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// The lines of an answer.
@@ -199,10 +207,23 @@ impl Lines<'_> {
                 }
                 Ok(_) if line.is_empty() => return Ok(None),
                 Ok(_) => return Err(Failure::Lost("the answer ends in a line".to_owned())),
-                // What has arrived of the line is kept.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-                {
+                // The part of the line that has arrived stays in `line`.
+                Err(error) if is_pause(&error) => {
+                    self.patience.check().map_err(Failure::Refused)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Returns the rest of a refusal.
+    fn rest(&mut self) -> std::result::Result<String, Failure> {
+        let mut bytes = Vec::new();
+        loop {
+            let left = REFUSAL_BYTES_MAX.saturating_sub(bytes.len() as u64);
+            match self.reader.by_ref().take(left).read_to_end(&mut bytes) {
+                Ok(_) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                Err(error) if is_pause(&error) => {
                     self.patience.check().map_err(Failure::Refused)?;
                 }
                 Err(error) => return Err(error.into()),

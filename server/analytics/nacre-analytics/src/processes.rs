@@ -69,7 +69,7 @@ pub struct PartRequest {
     pub timeout_ms: u64,
 }
 
-/// What was read for an answer.
+/// Counts of the data that was read for an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// Documents in the part.
@@ -87,7 +87,7 @@ pub struct Work {
     pub process: usize,
     /// The part.
     pub part: u16,
-    /// What was read.
+    /// Counts of the data that was read.
     #[serde(flatten)]
     pub read: Read,
     /// The number of processes that were asked.
@@ -284,10 +284,8 @@ impl Engine {
                 && follower.condition() == condition.as_deref()
         };
         let name = (request.scope.clone(), request.name.clone());
-        if let Some(own) = lock(&self.followers).get(&name).filter(|own| is_same(own)) {
-            return Some(Arc::clone(own));
-        }
         let mut adopted = lock(&self.adopted);
+        // Also before a request for the own part: after a process has recovered, nobody asks for its part here.
         adopted.retain(|(of, index), adopted| {
             let is_this = *of == name && *index == request.part;
             let is_kept = match is_this {
@@ -299,6 +297,9 @@ impl Engine {
             }
             is_kept
         });
+        if let Some(own) = lock(&self.followers).get(&name).filter(|own| is_same(own)) {
+            return Some(Arc::clone(own));
+        }
         if let Some(known) = adopted.get_mut(&(name.clone(), request.part)) {
             known.used = Instant::now();
             return Some(Arc::clone(&known.follower));
@@ -519,8 +520,7 @@ impl PartRows<'_> {
         self.bytes += line.len();
         let all = bytes.fetch_add(line.len(), Ordering::Relaxed) + line.len();
         if bytes_max > 0 && all > bytes_max {
-            let message =
-                "The request needs more memory than there is: the rows of the other processes";
+            let message = "The request needs too much memory for the rows of the other processes";
             return Err(Error::new(23008, message));
         }
         self.rows.push(match is_whole {

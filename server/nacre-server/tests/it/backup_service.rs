@@ -144,7 +144,7 @@ fn backups_are_taken_merged_examined_and_restored() {
     done(&run(&server, &format!("{active}/restore"), &restore));
     assert_eq!(value(&mut bucket, "k1").unwrap(), "{\"v\":1}");
     assert_eq!(value(&mut bucket, "k2").unwrap(), "{\"v\":1}");
-    // What has changed since then, and nothing else.
+    // A restore that starts with the second backup brings back only its changes.
     set(&mut bucket, "k5", "{\"v\":9}");
     let second = info["backups"][1]["date"].clone();
     let newer = json!({"user": USER, "password": PASSWORD, "start": second, "force_updates": true});

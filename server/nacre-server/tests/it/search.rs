@@ -461,7 +461,7 @@ fn a_node_that_was_killed_finds_everything_once_after_its_restart() {
     for round in 0..from_env("NACRE_SEARCH_KILLS", 3) {
         let running = server.take().unwrap();
         let mut client = running.client();
-        // Updates and deletions make the index mark and merge segments; another number of them is another moment of the kill.
+        // Updates and deletions make the index mark and merge segments. Their number differs by round, and so the moment of the kill.
         for _ in 0..400 + round * 37 % 200 {
             written += 1;
             let key = killed_key(written * 7919 % KILLED_KEYS);

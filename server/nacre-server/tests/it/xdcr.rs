@@ -295,8 +295,9 @@ fn a_resolver_receives_histories_and_the_common_ancestor_that_its_bucket_keeps()
         node.succeed("POST", "/pools/default/buckets/b", "enableCrossClusterVersioning=true");
         assert_eq!(upload(node.server(), "resolver", "1", "").0, 201);
         let wanted = json!({"package": "resolver", "version": "1", "bucket": "b"}).to_string();
-        let (status, told) = ask(node.server(), "PUT", "/deployments/facts", "", wanted.as_bytes());
-        assert_eq!((status, &told["state"]), (200, &json!("running")), "{told}");
+        let (status, reply) =
+            ask(node.server(), "PUT", "/deployments/facts", "", wanted.as_bytes());
+        assert_eq!((status, &reply["state"]), (200, &json!("running")), "{reply}");
     }
     let [mut one, mut two] = [client(&nodes[0], "b"), client(&nodes[1], "b")];
     let first = one.set(Key::of_default(b"k"), b"\"first\"", StoreOptions::default()).unwrap();

@@ -218,7 +218,7 @@ impl Uses {
             Some(fields) if fields.is_empty() => Sql::Literal(Value::Int(1)),
             Some(fields) => Sql::Object(fields.iter().map(of_variable).collect()),
         };
-        // A condition on one use of the documents is none on another.
+        // Another use of the same documents may need those that the condition excludes.
         let conditions = match (variables, self.conditions.get(collection)) {
             ([_], Some(conditions)) => conditions.clone(),
             _ => Vec::new(),

@@ -276,8 +276,8 @@ fn explain_shows_the_statement_of_each_process() {
     assert_eq!(explained(GATHERED[4])[0]["statement"], Json::Null);
 }
 
-/// Stands between a process and the others: passes one answer on up to a number of bytes, and then nothing answers any more, as
-/// after `kill -9`.
+/// Starts a proxy between a process and the others, and returns its address. The proxy passes on so many bytes of one answer, and
+/// then closes everything, as after `kill -9`.
 fn killed_after(bytes_max: usize, address: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().to_string();

@@ -70,7 +70,7 @@ impl World {
 
     fn select(&self, text: &str) -> Result<Box<Select>> {
         let Statement::Select(mut select) = parse_analytics(text)? else {
-            return Err(Error::new(24001, format!("{text} is no query")));
+            return Err(Error::new(24001, format!("{text} is not a query")));
         };
         Resolver::new(&self.catalog, "Default", text).select(&mut select)?;
         Ok(select)
@@ -121,7 +121,7 @@ impl World {
     /// Answers as several processes do: each runs the fragments over its part of the documents, and one combines their rows.
     pub fn processes(&self, text: &str, count: usize) -> Result<Vec<String>> {
         let Statement::Select(mut select) = parse_analytics(text)? else {
-            return Err(Error::new(24001, format!("{text} is no query")));
+            return Err(Error::new(24001, format!("{text} is not a query")));
         };
         let mut resolver = Resolver::new(&self.catalog, "Default", text);
         resolver.select(&mut select)?;
@@ -156,7 +156,7 @@ impl World {
                     continue;
                 };
                 let Statement::Select(select) = parse_analytics(statement)? else {
-                    panic!("{statement} is no query")
+                    panic!("{statement} is not a query")
                 };
                 let snapshots = Snapshots::from([(collection.clone(), Snapshot::of(documents))]);
                 for text in self.run(&select, &snapshots, &Settings::default())? {

@@ -3,8 +3,8 @@
 //! Text in a line may come from strangers: names, reasons, exceptions of functions. It can neither begin a line
 //! ([`Escaped`]) nor fill the disk that keeps the log ([`Limiter`]): of the lines of one kind, which is the place in
 //! the code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left
-//! out is logged. A log that nobody reads stops no thread ([`Output`]). Where user data is marked ([`nacre_auth::UserData`]), a hash
-//! can take its place.
+//! out is logged. If no program reads the log, threads do not wait for one ([`Output`]). Where user data is marked
+//! ([`nacre_auth::UserData`]), a hash can take its place.
 
 mod output;
 

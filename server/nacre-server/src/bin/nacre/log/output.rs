@@ -1,4 +1,4 @@
-//! Where the log goes: standard error, which may be a pipe whose reader has stopped or has ended.
+//! The destination of the log: standard error, which may be a pipe whose reader has stopped or has ended.
 //!
 //! A write to a full pipe waits for its reader, and every thread that logs would wait with it. So the node writes only as much as the
 //! pipe takes at once. It waits [`PATIENCE_MS`] for the first line, then leaves out and counts lines until somebody reads again:
@@ -71,7 +71,7 @@ impl<W: Write + AsFd> Output<W> {
 }
 
 impl<W: Write + AsFd> Write for Output<W> {
-    /// Takes a whole line. It never fails: nobody is left who could read about it.
+    /// Takes a whole line. Never fails: there is no other place that could show the failure.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if !self.put(line) {
             self.lost += 1;
@@ -93,7 +93,7 @@ mod tests {
         format!("{lost} lost\n")
     }
 
-    /// Reads what is in the pipe, of which there are so many bytes.
+    /// Reads so many bytes, which must be in the pipe.
     fn read(reader: &mut impl Read, bytes: usize) -> String {
         let mut text = vec![0; bytes];
         reader.read_exact(&mut text).unwrap();
