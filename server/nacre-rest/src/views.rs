@@ -60,6 +60,12 @@ pub(super) fn missing() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
 }
 
+/// Returns the answer to a query without its design document. Clients repeat a query with the reason `missing` until their timeout.
+fn no_design(name: &str) -> Reply {
+    let reason = format!("Design document _design/{name} not found");
+    error_reply(StatusCode::NOT_FOUND, "not_found", &reason)
+}
+
 pub(super) fn no_bucket() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "no_db_file")
 }
@@ -221,7 +227,7 @@ async fn deployment(call: &Call) -> Result<Arc<Deployment>, Reply> {
             let cluster = call.node.cluster();
             let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
             if !config.design_documents.contains_key(name) {
-                return Err(missing());
+                return Err(no_design(name));
             }
             loaded(call).await?;
             if let Some(deployment) = call.node.plugins().view(bucket, name) {

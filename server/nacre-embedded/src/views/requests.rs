@@ -54,7 +54,10 @@ fn problem(error: Error) -> Result<Reply, Error> {
     }
     let reason = error.to_string();
     Ok(match error {
-        Error::ViewNotFound(_) => refusal(404, "not_found", "missing"),
+        // Clients repeat a query with the reason `missing` until their timeout.
+        Error::ViewNotFound(name) => {
+            refusal(404, "not_found", &format!("Design document _design/{name} not found"))
+        }
         Error::InvalidArgument(reason) => refusal(400, "invalid_design_document", &reason),
         Error::ViewsTooLarge(_) => refusal(507, "too_large", &reason),
         Error::ViewsNotReady => refusal(503, "try_again", &reason),
