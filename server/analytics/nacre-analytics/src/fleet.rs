@@ -26,6 +26,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of the reason in a refusal, in bytes.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
+/// Maximum size of a line, in bytes: a document of 20 MB in JSON with escapes.
+const LINE_BYTES_MAX: u64 = 128 << 20;
 /// Interval at which a waiting request checks whether it must end.
 const TURN: Duration = Duration::from_millis(200);
 
@@ -199,13 +201,17 @@ impl Lines<'_> {
     fn line(&mut self) -> std::result::Result<Option<String>, Failure> {
         let mut line = Vec::new();
         loop {
-            match self.reader.read_until(b'\n', &mut line) {
+            let left = LINE_BYTES_MAX.saturating_sub(line.len() as u64);
+            match self.reader.by_ref().take(left).read_until(b'\n', &mut line) {
                 Ok(_) if line.last() == Some(&b'\n') => {
                     line.pop();
                     let text = String::from_utf8(line);
                     return text.map(Some).map_err(|error| Failure::Lost(error.to_string()));
                 }
                 Ok(_) if line.is_empty() => return Ok(None),
+                Ok(_) if line.len() as u64 == LINE_BYTES_MAX => {
+                    return Err(Failure::Lost("a line of the answer is too long".to_owned()));
+                }
                 Ok(_) => return Err(Failure::Lost("the answer ends in a line".to_owned())),
                 // The part of the line that has arrived stays in `line`.
                 Err(error) if is_pause(&error) => {
