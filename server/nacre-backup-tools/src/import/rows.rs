@@ -243,8 +243,8 @@ mod tests {
         let row = r#"{"key":"k","document":" {\"a\": 1.0} "}"#;
         assert_eq!(of(row).as_deref(), Ok("{\"a\": 1.0}"), "as it was written");
         assert!(of(r#"{"key":"k"}"#).unwrap_err().contains("no field"));
-        assert!(of(r#"{"document":{"a":1}}"#).unwrap_err().contains("no JSON in a text"));
+        assert!(of(r#"{"document":{"a":1}}"#).unwrap_err().contains("not a text with JSON"));
         assert!(of(r#"{"document":"{"}"#).unwrap_err().contains("is not JSON"));
-        assert!(of("[1]").unwrap_err().contains("no object"));
+        assert!(of("[1]").unwrap_err().contains("not an object"));
     }
 }

@@ -7,7 +7,7 @@ use crate::world::{Connection, Node, World, request};
 use nacre_auth::User;
 use nacre_bucket::Bucket;
 use nacre_bucket::kv::Next;
-use nacre_cluster::{BucketChange, BucketKind, BucketSettings, Change};
+use nacre_cluster::{BucketChange, BucketKind, BucketSettings, Change, EvictionPolicy};
 use nacre_protocol::decode;
 use nacre_store::Fault;
 use nacre_types::Vbid;
@@ -553,8 +553,9 @@ fn the_first_consumer_of_low_priority_starts_workers_that_end_with_the_bucket() 
 #[test]
 fn a_bucket_without_a_store_is_scanned_without_delay() {
     let world = World::new();
-    let kind = BucketKind::Ephemeral;
-    let node = world.node_with(BucketSettings { kind, ..BucketSettings::default() });
+    let (kind, eviction_policy) = (BucketKind::Ephemeral, EvictionPolicy::None);
+    let node =
+        world.node_with(BucketSettings { kind, eviction_policy, ..BucketSettings::default() });
     Connection::open(&node).set("a", "1");
     let before = world.task_count();
     let mut consumer = Consumer::open(&world, &node);
