@@ -726,10 +726,7 @@ int nacre_open_with_key(const char *path,
 /*
  Replaces the key of an encrypted database. From then on only the new key opens it.
  */
-int nacre_rekey(const struct nacre *db,
-                int key_kind,
-                const uint8_t *key,
-                size_t key_size);
+int nacre_rekey(const struct nacre *db, int key_kind, const uint8_t *key, size_t key_size);
 
 /*
  Stores all unsaved writes, closes the database and frees the handle, also on failure. Its collections, sessions and listeners
@@ -1060,8 +1057,7 @@ int nacre_design_put(const struct nacre *db,
 /*
  Drops a design document and its rows.
  */
-int nacre_design_drop(const struct nacre *db,
-                      const char *name);
+int nacre_design_drop(const struct nacre *db, const char *name);
 
 /*
  Queries a view. `parameters` is NULL or the query string of the same request to a server, such as "group=true&limit=10"; keys are

@@ -186,8 +186,8 @@ fn cut_log(seed: u64, sync: Sync, is_encrypted: bool, wanted: usize) -> usize {
     }
     drop(db);
     let count = disk.operation_count();
-    // A short run picks moments from the whole workload.
-    let stride = (count * OUTCOMES / wanted.max(1)).max(1);
+    // A short run picks moments from the whole workload, and at least its end.
+    let stride = (count * OUTCOMES / wanted.max(1)).clamp(1, count);
     let (mut replay, mut points) = (disk.replay(), 0);
     for now in 1..=count {
         assert!(replay.step());
