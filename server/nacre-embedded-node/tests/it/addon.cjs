@@ -43,12 +43,12 @@ const views = (async () => {
   const shop = { query_context: 'default:`default`._default' }
   const query = async (statement, members) => {
     const { status, body } = await ask('POST', '/query/service', JSON.stringify({ ...shop, ...members, statement }))
-    return { status, ...JSON.parse(body) }
+    return { http: status, ...JSON.parse(body) }
   }
   const insert = await query('INSERT INTO `_default` (KEY, VALUE) VALUES ("k", {"n": $n}) RETURNING RAW META().id', { $n: 3 })
-  assert.deepEqual([insert.status, insert.results, insert.metrics.mutationCount], [200, ['k'], 1])
+  assert.deepEqual([insert.http, insert.results, insert.metrics.mutationCount], [200, ['k'], 1])
   const failed = await query('SELECT FROM')
-  assert.deepEqual([failed.status, failed.errors[0].code], [400, 3000])
+  assert.deepEqual([failed.http, failed.errors[0].code], [400, 3000])
   database.close()
   assert.throws(() => database.manageLater('GET', '/default/_design/d', Buffer.alloc(0)), /CLOSED/)
 })()

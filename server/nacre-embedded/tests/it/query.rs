@@ -193,7 +193,7 @@ fn requests_of_sdks_are_answered_as_by_the_query_service() {
         let code = answer["errors"][0]["code"].as_u64().unwrap_or(0);
         assert_eq!((status, code), (expected_status, expected_code), "{answer}");
     }
-    let slow = "SELECT COUNT(*) FROM ARRAY_RANGE(0, 400000) AS i";
+    let slow = "SELECT COUNT(*) FROM ARRAY_RANGE(0, 3000) AS i, ARRAY_RANGE(0, 3000) AS j";
     let (status, answer) = ask("POST", json!({"statement": slow, "timeout": "1ms"}));
     assert_eq!((status, &answer["errors"][0]["code"]), (200, &json!(1080)), "{answer}");
     assert_eq!(answer["status"], "timeout");
@@ -238,7 +238,7 @@ fn a_query_ends_at_its_timeout_and_within_its_memory() {
     }
     let all = "SELECT RAW o.n FROM orders o";
     assert_eq!(code(&db, all, &shop().timeout(Duration::ZERO)), 1080);
-    let sorted = "SELECT o.* FROM orders o ORDER BY o.n DESC";
-    assert_eq!(code(&db, sorted, &shop().memory_mib(1)), 5500);
-    assert_eq!(rows(&db, sorted, &shop().memory_mib(0)).len(), 403);
+    let joined = "SELECT ARRAY_AGG(o.text || TO_STRING(o.n)) AS texts FROM orders o";
+    assert_eq!(code(&db, joined, &shop().memory_mib(1)), 5500);
+    assert_eq!(rows(&db, joined, &shop().memory_mib(0)).len(), 1);
 }
