@@ -350,6 +350,17 @@ impl Db {
         }
         self.0.close()
     }
+
+    /// Answers a request of an SDK about scopes and collections, about views (`/default/_design/…`), or for SQL++ (`/query/service`).
+    /// `method` and `path` are those of HTTP, `body` is a form, or JSON for views and SQL++. Returns the status and the body of the
+    /// answer, which is JSON. The status is 404 for requests that the database does not support, and 501 for views and SQL++ in a
+    /// library without the features `views` and `query`.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], and errors of the disk. An invalid request gets an answer, not an error.
+    pub fn manage(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String), Error> {
+        crate::manage::answer(self, method, path, body)
+    }
 }
 
 impl Inner {

@@ -20,88 +20,83 @@ use serde_json::json;
 
 const ROOT: &str = "/pools/default/buckets/default/scopes";
 
-impl Db {
-    /// Answers a request of an SDK about scopes and collections, about views (`/default/_design/…`), or for SQL++ (`/query/service`).
-    /// `method` and `path` are those of HTTP, `body` is a form, or JSON for views and SQL++. Returns the status and the body of the
-    /// answer, which is JSON. The status is 404 for requests that the database does not support, and 501 for views and SQL++ in a
-    /// library without the features `views` and `query`.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`], and errors of the disk. An invalid request gets an answer, not an error.
-    pub fn manage(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String), Error> {
-        self.inner().check()?;
-        if let Some(answer) = about_views(self, method, path, body)? {
-            return Ok(answer);
+/// See [`Db::manage`].
+pub(crate) fn answer(
+    db: &Db,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> Result<(u16, String), Error> {
+    db.inner().check()?;
+    if let Some(answer) = about_views(db, method, path, body)? {
+        return Ok(answer);
+    }
+    if let Some(answer) = about_queries(db, method, path, body)? {
+        return Ok(answer);
+    }
+    let path = path.split('?').next().unwrap_or_default();
+    let unknown = || Ok((404, json!("Requested resource not found.").to_string()));
+    let rest = path.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let Some(rest) = rest else { return unknown() };
+    let parts: Vec<String> = rest.split('/').skip(1).map(decoded).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let form = form(body);
+    let field =
+        |name: &str| form.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let named = |name: &str| field(name).ok_or("name is missing");
+    let outcome = match (method, &parts[..]) {
+        ("GET", []) => {
+            let manifest = db.inner().bucket.manifest();
+            return Ok((200, manifest_json(&manifest).to_string()));
         }
-        if let Some(answer) = about_queries(self, method, path, body)? {
-            return Ok(answer);
-        }
-        let path = path.split('?').next().unwrap_or_default();
-        let unknown = || Ok((404, json!("Requested resource not found.").to_string()));
-        let rest = path.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let Some(rest) = rest else { return unknown() };
-        let parts: Vec<String> = rest.split('/').skip(1).map(decoded).collect();
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let form = form(body);
-        let field = |name: &str| {
-            form.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-        };
-        let named = |name: &str| field(name).ok_or("name is missing");
-        let outcome = match (method, &parts[..]) {
-            ("GET", []) => {
-                let manifest = self.inner().bucket.manifest();
-                return Ok((200, manifest_json(&manifest).to_string()));
-            }
-            ("POST", []) => match named("name") {
-                Ok(name) => self.create_scope(name),
-                Err(missing) => return Ok((400, json!({"errors": {"name": missing}}).to_string())),
-            },
-            ("DELETE", [scope]) => self.drop_scope(scope),
-            ("POST", [scope, "collections"]) => {
-                let max_ttl = field("maxTTL").map_or(Ok(0), str::parse::<u32>);
-                match (named("name"), max_ttl) {
-                    (Ok(name), Ok(max_ttl)) => self.create_collection(scope, name, max_ttl),
-                    (Err(missing), _) => {
-                        return Ok((400, json!({"errors": {"name": missing}}).to_string()));
-                    }
-                    (_, Err(_)) => {
-                        let what = "maxTTL is a number of seconds, 0 or more";
-                        return Ok((400, json!({"errors": {"maxTTL": what}}).to_string()));
-                    }
+        ("POST", []) => match named("name") {
+            Ok(name) => db.create_scope(name),
+            Err(missing) => return Ok((400, json!({"errors": {"name": missing}}).to_string())),
+        },
+        ("DELETE", [scope]) => db.drop_scope(scope),
+        ("POST", [scope, "collections"]) => {
+            let max_ttl = field("maxTTL").map_or(Ok(0), str::parse::<u32>);
+            match (named("name"), max_ttl) {
+                (Ok(name), Ok(max_ttl)) => db.create_collection(scope, name, max_ttl),
+                (Err(missing), _) => {
+                    return Ok((400, json!({"errors": {"name": missing}}).to_string()));
+                }
+                (_, Err(_)) => {
+                    let what = "maxTTL is a number of seconds, 0 or more";
+                    return Ok((400, json!({"errors": {"maxTTL": what}}).to_string()));
                 }
             }
-            ("DELETE", [scope, "collections", name]) => self.drop_collection(scope, name),
-            _ => return unknown(),
-        };
-        let (status, reason) = match outcome {
-            Ok(()) => {
-                let uid = format!("{:x}", self.inner().bucket.manifest().uid);
-                return Ok((200, json!({"uid": uid}).to_string()));
-            }
-            // The server's texts: SDKs match on them.
-            Err(Error::ScopeNotFound(scope)) => {
-                (404, format!("Scope with name \"{scope}\" is not found"))
-            }
-            Err(Error::CollectionNotFound(path)) => {
-                let (scope, name) = path.split_once('.').unwrap_or(("", &path));
-                let what =
-                    format!("Collection with name \"{name}\" in scope \"{scope}\" is not found");
-                (404, what)
-            }
-            Err(Error::KeyspaceExists(path)) => (
-                400,
-                match path.split_once('.') {
-                    None => format!("Scope with name \"{path}\" already exists"),
-                    Some((scope, name)) => format!(
-                        "Collection with name \"{name}\" in scope \"{scope}\" already exists"
-                    ),
-                },
-            ),
-            Err(Error::InvalidArgument(what)) => (400, what),
-            Err(error) => return Err(error),
-        };
-        Ok((status, json!({"errors": {"_": reason}}).to_string()))
-    }
+        }
+        ("DELETE", [scope, "collections", name]) => db.drop_collection(scope, name),
+        _ => return unknown(),
+    };
+    let (status, reason) = match outcome {
+        Ok(()) => {
+            let uid = format!("{:x}", db.inner().bucket.manifest().uid);
+            return Ok((200, json!({"uid": uid}).to_string()));
+        }
+        // The server's texts: SDKs match on them.
+        Err(Error::ScopeNotFound(scope)) => {
+            (404, format!("Scope with name \"{scope}\" is not found"))
+        }
+        Err(Error::CollectionNotFound(path)) => {
+            let (scope, name) = path.split_once('.').unwrap_or(("", &path));
+            let what = format!("Collection with name \"{name}\" in scope \"{scope}\" is not found");
+            (404, what)
+        }
+        Err(Error::KeyspaceExists(path)) => (
+            400,
+            match path.split_once('.') {
+                None => format!("Scope with name \"{path}\" already exists"),
+                Some((scope, name)) => {
+                    format!("Collection with name \"{name}\" in scope \"{scope}\" already exists")
+                }
+            },
+        ),
+        Err(Error::InvalidArgument(what)) => (400, what),
+        Err(error) => return Err(error),
+    };
+    Ok((status, json!({"errors": {"_": reason}}).to_string()))
 }
 
 #[cfg(not(feature = "views"))]

@@ -192,4 +192,14 @@ impl Db {
         }
         Ok(QueryResult { rows, mutation_count: store.mutation_count() })
     }
+
+    /// Executes a SQL++ statement like [`Db::query`], with the parameters and the answer of a node's query service. `parameters` is a
+    /// JSON object with the members of a request except the statement, for example `args`, `$name`, `query_context` and `readonly`.
+    /// Returns the body of the answer, which is a JSON object with the rows in `results`.
+    ///
+    /// # Errors
+    /// As for [`Db::query`]; parameters that are invalid are an [`Error::Query`], too.
+    pub fn query_request(&self, statement: &str, parameters: &str) -> Result<String, Error> {
+        requests::execute(self, statement, parameters)
+    }
 }

@@ -28,22 +28,15 @@ struct Answer {
     failure: Option<Error>,
 }
 
-impl Db {
-    /// Executes a SQL++ statement like [`Db::query`], with the parameters and the answer of a node's query service. `parameters` is a
-    /// JSON object with the members of a request except the statement, for example `args`, `$name`, `query_context` and `readonly`.
-    /// Returns the body of the answer, which is a JSON object with the rows in `results`.
-    ///
-    /// # Errors
-    /// As for [`Db::query`]; parameters that are invalid are an [`Error::Query`], too.
-    pub fn query_request(&self, statement: &str, parameters: &str) -> Result<String, Error> {
-        self.inner().check()?;
-        let mut request = Request::from_json(parameters.as_bytes()).map_err(refused)?;
-        request.statement = Some(statement.to_owned());
-        let Answer { response, text, failure } = answer(self, Ok(request));
-        match response.errors().first() {
-            Some(error) => Err(failure.unwrap_or_else(|| refused(error.clone()))),
-            None => Ok(text),
-        }
+/// See [`Db::query_request`].
+pub(super) fn execute(db: &Db, statement: &str, parameters: &str) -> Result<String, Error> {
+    db.inner().check()?;
+    let mut request = Request::from_json(parameters.as_bytes()).map_err(refused)?;
+    request.statement = Some(statement.to_owned());
+    let Answer { response, text, failure } = answer(db, Ok(request));
+    match response.errors().first() {
+        Some(error) => Err(failure.unwrap_or_else(|| refused(error.clone()))),
+        None => Ok(text),
     }
 }
 

@@ -234,6 +234,14 @@ impl Db {
         Ok(SyncHandle { shared, thread })
     }
 
+    /// Returns a session that is not connected. A database has one at a time.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for options that contradict each other, and errors of the disk.
+    pub fn sync_session(&self, options: &SyncOptions) -> Result<SyncSession, Error> {
+        session::begin(self, options)
+    }
+
     /// Returns the first message to a device whose hub is this database. The frames of a [`Session`](crate::Session) follow it.
     ///
     /// A database that is itself in step with a hub must not be the hub of other devices: sync counts versions from those devices

@@ -19,23 +19,18 @@ pub struct SyncSession {
     options: SyncOptions,
 }
 
-impl Db {
-    /// Returns a session that is not connected. A database has one at a time.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for options that contradict each other, and errors of the disk.
-    pub fn sync_session(&self, options: &SyncOptions) -> Result<SyncSession, Error> {
-        self.inner().check()?;
-        if options.collections.is_empty() {
-            return Err(Error::InvalidArgument("name the collections to keep in step".into()));
-        }
-        if options.conflicts == ConflictMode::Client && options.resolver.is_none() {
-            return Err(Error::InvalidArgument("the mode `client` needs a resolver".into()));
-        }
-        let (engine, replica) = open(self, options)?;
-        let options = options.clone();
-        Ok(SyncSession { engine, replica, is_broken: false, options })
+/// See [`Db::sync_session`].
+pub(super) fn begin(db: &Db, options: &SyncOptions) -> Result<SyncSession, Error> {
+    db.inner().check()?;
+    if options.collections.is_empty() {
+        return Err(Error::InvalidArgument("name the collections to keep in step".into()));
     }
+    if options.conflicts == ConflictMode::Client && options.resolver.is_none() {
+        return Err(Error::InvalidArgument("the mode `client` needs a resolver".into()));
+    }
+    let (engine, replica) = open(db, options)?;
+    let options = options.clone();
+    Ok(SyncSession { engine, replica, is_broken: false, options })
 }
 
 fn open(db: &Db, options: &SyncOptions) -> Result<(Engine, DbReplica), Error> {
