@@ -48,4 +48,5 @@ pub mod xdcr;
 pub use failure::{Failure, Kind};
 pub use listing::{Format, Listing};
 pub use reach::Cluster;
+pub use statement::rows as query;
 pub use target::Server;

@@ -384,12 +384,8 @@ pub(super) fn create_others(
             note(format!("index {name}"), Err("its definition names another bucket".into()));
             continue;
         }
-        let statement = deferred(statement);
-        let request = json!({"statement": statement}).to_string();
-        let created = server
-            .queries()
-            .and_then(|base| server.call_at(&base, "POST", "/query/service", request.as_bytes()));
-        note(format!("index {name}"), created);
+        let created = nacre_cli::query(server, &deferred(statement), &[]);
+        note(format!("index {name}"), created.map(Value::from));
     }
     (created, failed)
 }
