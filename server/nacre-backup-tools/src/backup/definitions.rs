@@ -6,7 +6,7 @@ use super::{counted, plugins, replications};
 use nacre_backup::{BucketPart, Collection};
 use nacre_cli::{Failure, Server};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Definitions by their kind.
@@ -409,6 +409,7 @@ pub(super) fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn collections_are_read_from_the_manifest_of_the_bucket() {
