@@ -6,7 +6,8 @@
 //! ```
 
 use crate::names::parts_of;
-use nacre_sql::ast::{Body, Case, Expr, FromTerm, Path, Select, Source};
+use crate::plan::path_of;
+use nacre_sql::ast::{Body, Case, Expr, FromTerm, JoinKind, Path, Select, Source};
 use nacre_sql::{Name, Value, each_child, each_in_select, functions};
 
 /// Changes all arrays in FROM of a query whose names are resolved, so that only arrays have elements.
@@ -45,7 +46,9 @@ fn in_body(body: &mut Body, queries: &[Name]) {
         Body::Block(block) => {
             if let Some(from) = &mut block.from {
                 in_term(&mut from.first, queries);
-                from.joins.iter_mut().for_each(|join| in_term(&mut join.term, queries));
+                // UNNEST itself takes only the elements of arrays.
+                let others = from.joins.iter_mut().filter(|join| join.kind != JoinKind::Unnest);
+                others.for_each(|join| in_term(&mut join.term, queries));
             }
         }
     }
@@ -63,18 +66,29 @@ fn in_expr(expr: &mut Expr, queries: &mut Vec<Name>) {
 }
 
 fn in_term(term: &mut FromTerm, queries: &[Name]) {
-    let Source::Keyspace(path) = &term.source else { return };
-    let is_query = matches!(&path.parts[..], [name] if queries.contains(name));
-    if parts_of(path).is_some() || is_query {
-        return;
-    }
-    let array = expr_of(path);
+    let Some(array) = array_of(&term.source, queries) else { return };
     let is_array = functions::find("ISARRAY").expect("it is a function of the language");
     term.source = Source::Expr(Expr::Case(Box::new(Case {
         operand: None,
         whens: vec![(Expr::Call(is_array, vec![array.clone()]), array)],
         otherwise: Some(Expr::Literal(Value::array(Vec::new()))),
     })));
+}
+
+/// Returns the value whose elements are the rows of a term; `None` if the term needs no change.
+fn array_of(source: &Source, queries: &[Name]) -> Option<Expr> {
+    match source {
+        Source::Keyspace(path) => {
+            let is_query = matches!(&path.parts[..], [name] if queries.contains(name));
+            (parts_of(path).is_none() && !is_query).then(|| expr_of(path))
+        }
+        // Names that were resolved before have made the path an expression: a fragment is the text of such a query.
+        Source::Expr(expr) => {
+            let (variable, path) = path_of(expr)?;
+            let is_query = path.is_empty() && queries.contains(variable);
+            (!is_query).then(|| expr.clone())
+        }
+    }
 }
 
 /// Returns a path that begins with a variable as an expression.

@@ -34,6 +34,7 @@ use nacre_sql::{
     Name, Scope as Names, Value, each_child, each_in_select, resolve_select, write_string,
 };
 use relation::Relation;
+pub(crate) use scope::path_of;
 use scope::{Input, Inputs, Leaf};
 use std::path::Path;
 use std::sync::Arc;

@@ -208,8 +208,9 @@ impl Random {
             7 => {
                 let (one, other) = (self.expr(names, 1), self.field(names));
                 let descending = self.of(&["", " DESC"]);
+                // In ORDER BY, a name of SELECT hides the variable `v`.
                 format!(
-                    "SELECT {one} AS k, {other} AS j, COUNT({b}) AS n, MAX({a}) AS v FROM {from}{filter} \
+                    "SELECT {one} AS k, {other} AS j, COUNT({b}) AS n, MAX({a}) AS high FROM {from}{filter} \
                      GROUP BY {one}, {other} HAVING COUNT(*) >= 1 ORDER BY {one}{descending}, {other} LIMIT 9"
                 )
             }

@@ -1,6 +1,7 @@
 //! Queries that must run over columns, compared with the evaluator's answers.
 
 use crate::world::{Answer, World, documents, normal};
+use nacre_sql::Value;
 
 fn world() -> World {
     let orders: Vec<String> = (0..40)
@@ -98,6 +99,53 @@ fn names_are_those_of_the_innermost_variable() {
         }
         let shared = world.processes(query, 2).unwrap_or_else(|error| panic!("{query}: {error}"));
         assert_eq!(normal(&shared), normal(&rows), "{query}");
+    }
+}
+
+#[test]
+fn values_that_are_not_arrays_have_no_elements() {
+    let world = World::new(&[(
+        "docs",
+        documents(&[
+            r#"{"id":0,"l":[{"x":1},{"x":2}]}"#,
+            r#"{"id":1,"l":null}"#,
+            r#"{"id":2,"l":3}"#,
+            r#"{"id":3,"l":{"x":4}}"#,
+            r#"{"id":4,"l":[]}"#,
+            r#"{"id":5}"#,
+            r#"{"id":6,"l":[{"x":1},null]}"#,
+        ]),
+    )]);
+    let elements = "[{\"x\":1,\"n\":2},{\"x\":2,\"n\":1},{\"x\":null,\"n\":1}]";
+    for (query, expected) in [
+        ("SELECT l.x, COUNT(*) AS n FROM docs t, t.l l GROUP BY l.x", elements),
+        ("SELECT l.x, COUNT(*) AS n FROM docs t, (t.l) l GROUP BY l.x", elements),
+        ("SELECT l.x, COUNT(*) AS n FROM docs t UNNEST t.l l GROUP BY l.x", elements),
+        (
+            "SELECT l.x, COUNT(*) AS n FROM docs t, t.l l WHERE NOT EXISTS \
+             (SELECT VALUE 1 FROM t.l k WHERE k.x = l.x + 1) GROUP BY l.x",
+            "[{\"x\":1,\"n\":1},{\"x\":2,\"n\":1},{\"x\":null,\"n\":1}]",
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM docs t WHERE EXISTS (SELECT VALUE k FROM t.l k)",
+            "[{\"n\":2}]",
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM docs t WHERE EXISTS (SELECT VALUE k FROM (t.l) k)",
+            "[{\"n\":2}]",
+        ),
+    ] {
+        let Ok(Value::Array(expected)) = Value::parse(expected.as_bytes()) else {
+            panic!("{expected} is no array")
+        };
+        let expected: Vec<String> = expected.iter().map(Value::to_json).collect();
+        let rows = world.rows(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        assert_eq!(normal(&rows), normal(&expected), "{query}");
+        for count in [1, 2, 3] {
+            let shared = world.processes(query, count);
+            let shared = shared.unwrap_or_else(|error| panic!("{count}: {query}: {error}"));
+            assert_eq!(normal(&shared), normal(&expected), "{count} processes: {query}");
+        }
     }
 }
 
