@@ -85,24 +85,36 @@ fn of_bucket(bucket: &Value) -> Value {
     shown
 }
 
+/// The changes of a scope.
+#[derive(Default)]
+struct ScopeChanges {
+    name: Value,
+    mutations: u64,
+    tombstones: u64,
+    /// The collections, by their IDs in hexadecimal.
+    collections: Map<String, Value>,
+}
+
 /// Returns the changes of scopes and their collections, by their IDs in hexadecimal. Source: Couchbase's backup service.
 fn of_scopes(counts: &[Value]) -> Value {
-    let mut scopes: BTreeMap<u64, (&Value, [u64; 2], Map<String, Value>)> = BTreeMap::new();
+    let mut scopes: BTreeMap<u64, ScopeChanges> = BTreeMap::new();
     for collection in counts {
         // Older releases did not record the IDs of scopes.
         let ids = (collection["scopeId"].as_u64(), collection["id"].as_u64());
         let (Some(scope_id), Some(id)) = ids else { continue };
         let [mutations, tombstones] =
             ["documents", "deletions"].map(|name| collection[name].as_u64().unwrap_or(0));
-        let first = || (&collection["scope"], [0; 2], Map::new());
-        let (_, sums, collections) = scopes.entry(scope_id).or_insert_with(first);
-        *sums = [sums[0].saturating_add(mutations), sums[1].saturating_add(tombstones)];
+        let scope = scopes.entry(scope_id).or_default();
+        scope.name = collection["scope"].clone();
+        scope.mutations = scope.mutations.saturating_add(mutations);
+        scope.tombstones = scope.tombstones.saturating_add(tombstones);
         let name = &collection["collection"];
         let shown =
             json!({"id": id, "name": name, "mutations": mutations, "tombstones": tombstones});
-        collections.insert(format!("{id:x}"), shown);
+        scope.collections.insert(format!("{id:x}"), shown);
     }
-    let shown = scopes.into_iter().map(|(id, (name, [mutations, tombstones], collections))| {
+    let shown = scopes.into_iter().map(|(id, scope)| {
+        let ScopeChanges { name, mutations, tombstones, collections } = scope;
         let scope = json!({
             "uid": id,
             "name": name,

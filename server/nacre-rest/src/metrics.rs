@@ -26,6 +26,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{Error, Result as FmtResult};
 
+/// A number of a bucket.
+type BucketNumber = fn(&BucketCounts) -> u64;
+
 /// The media type of the format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -382,7 +385,7 @@ impl Snapshot {
     /// The numbers of buckets by Couchbase's names, for its dashboards. There, `kv_ops` counts up and has no `_total`.
     fn encode_couchbase(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
-        let values: [(&str, &str, fn(&BucketCounts) -> u64); 4] = [
+        let values: [(&str, &str, BucketNumber); 4] = [
             ("kv_curr_items", "Documents", |bucket| bucket.documents),
             ("kv_mem_used_bytes", "Memory in use, in bytes", |bucket| bucket.memory_bytes),
             ("kv_ep_max_size", "Memory that may be used, in bytes", |bucket| bucket.quota_bytes),
