@@ -96,6 +96,21 @@ fn value(bucket: &mut Bucket, key: &str) -> Option<String> {
     Some(String::from_utf8(found.value.to_vec()).unwrap())
 }
 
+/// Checks the changes that the description of the first two backups counts.
+fn check_counts(info: &Value) {
+    let counts: Vec<&Value> =
+        info["backups"].as_array().unwrap().iter().map(|one| &one["buckets"][0]).collect();
+    assert_eq!((&counts[0]["mutations"], &counts[0]["tombstones"]), (&json!(50), &json!(0)));
+    assert_eq!((&counts[1]["mutations"], &counts[1]["tombstones"]), (&json!(1), &json!(1)));
+    for (backup, expected) in counts.iter().zip([(50, 0), (1, 1)]) {
+        let scope = &backup["scopes"]["0"];
+        let shown = [scope, &scope["collections"]["0"]]
+            .map(|shown| json!([shown["name"], shown["mutations"], shown["tombstones"]]));
+        let expected = json!(["_default", expected.0, expected.1]);
+        assert_eq!(shown, [expected.clone(), expected], "{backup}");
+    }
+}
+
 #[test]
 fn backups_are_taken_merged_examined_and_restored() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,17 +134,7 @@ fn backups_are_taken_merged_examined_and_restored() {
         all.iter().map(|backup| backup[field].clone()).collect()
     };
     assert_eq!((&info["count"], shown("type")), (&json!(2), vec![json!("FULL"), json!("INCR")]));
-    let counts: Vec<&Value> =
-        info["backups"].as_array().unwrap().iter().map(|one| &one["buckets"][0]).collect();
-    assert_eq!((&counts[0]["mutations"], &counts[0]["tombstones"]), (&json!(50), &json!(0)));
-    assert_eq!((&counts[1]["mutations"], &counts[1]["tombstones"]), (&json!(1), &json!(1)));
-    for (backup, expected) in counts.iter().zip([(50, 0), (1, 1)]) {
-        let scope = &backup["scopes"]["0"];
-        let shown = [scope, &scope["collections"]["0"]]
-            .map(|shown| json!([shown["name"], shown["mutations"], shown["tombstones"]]));
-        let expected = json!(["_default", expected.0, expected.1]);
-        assert_eq!(shown, [expected.clone(), expected], "{backup}");
-    }
+    check_counts(&info);
     let path = format!("{active}/examine");
     let versions = succeed(&server, "POST", &path, &json!({"key": "k1", "data_path": BUCKET}));
     let values: Vec<&Value> =
