@@ -173,15 +173,16 @@ pub fn image(image: &Path, root: &Path, has_libraries: bool) -> Result<(), Strin
     serve.env("NACRE_BUCKETS", "default");
     works(&mut serve, &image.join("root/bin/nacre"), IMAGE_PORT_BASE)?;
     for builder in ["docker", "podman", "buildah"] {
-        let is_there = Command::new(builder).arg("--version").output().is_ok();
-        if is_there {
+        // A client of Docker without its daemon cannot build.
+        let described = Command::new(builder).arg("info").output();
+        if described.is_ok_and(|output| output.status.success()) {
             let mut build = Command::new(builder);
             build.args(["build", "--network", "none", "--tag", "nacre-trial", "."]);
             return run(build.current_dir(image), &format!("build the image with {builder}"));
         }
     }
     println!(
-        "the image was not built: there is neither docker, podman nor buildah; its root works"
+        "the image was not built: neither docker, podman nor buildah works here; its root works"
     );
     Ok(())
 }
