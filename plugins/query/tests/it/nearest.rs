@@ -57,12 +57,8 @@ impl Searcher for Neighbours {
 }
 
 fn world() -> (World, Rc<RefCell<Vec<Value>>>) {
-    let world = World::new();
     let asked = Rc::<RefCell<Vec<Value>>>::default();
-    world.store.set_searcher(Neighbours { asked: Rc::clone(&asked) });
-    world.add("d", DOCUMENTS.map(|(id, body)| (id, Value::parse(body.as_bytes()).unwrap())));
-    world.query("CREATE PRIMARY INDEX ON d").unwrap();
-    (world, asked)
+    (World::searched_by(Neighbours { asked: Rc::clone(&asked) }, &DOCUMENTS), asked)
 }
 
 fn rows(world: &World, statement: &str) -> String {

@@ -249,12 +249,8 @@ impl Searcher for Predicates {
 }
 
 fn mixed() -> (World, Rc<RefCell<Vec<Value>>>) {
-    let world = World::new();
     let asked = Rc::<RefCell<Vec<Value>>>::default();
-    world.store.set_searcher(Predicates { asked: Rc::clone(&asked) });
-    world.add("d", MIXED.map(|(id, body)| (id, Value::parse(body.as_bytes()).unwrap())));
-    world.query("CREATE PRIMARY INDEX ON d").unwrap();
-    (world, asked)
+    (World::searched_by(Predicates { asked: Rc::clone(&asked) }, &MIXED), asked)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use nacre_evaluator::{CallContext, HostQueries, Library};
 use nacre_query::{
     Action, Datastore, Evaluator, FunctionPath, Keyspace, MemoryDatastore, Mutation, Platform,
-    Request, Script, Service,
+    Request, Script, Searcher, Service,
 };
 use nacre_sql::{Error, Name, Result, Value};
 use serde_json::value::RawValue;
@@ -115,6 +115,16 @@ impl World {
             service: Service::new(),
             platform: TestPlatform::with_patience(u64::MAX),
         }
+    }
+
+    /// Creates a world whose collection `d` has these documents and a primary index, and whose search service is `searcher`.
+    pub fn searched_by(searcher: impl Searcher + 'static, documents: &[(&str, &str)]) -> World {
+        let world = World::new();
+        world.store.set_searcher(searcher);
+        let parsed = |body: &str| Value::parse(body.as_bytes()).unwrap();
+        world.add("d", documents.iter().map(|(id, body)| (*id, parsed(body))));
+        world.query("CREATE PRIMARY INDEX ON d").unwrap();
+        world
     }
 
     /// Creates a collection with documents.
