@@ -41,7 +41,7 @@ pub(crate) struct NewVectorIndex {
     replicas: u64,
     /// True if the statement ends when the index has all documents.
     waits: bool,
-    /// What `system:indexes` shows besides name and place.
+    /// The members of the row in `system:indexes` besides name and place.
     row: Map<String, Value>,
 }
 

@@ -130,7 +130,7 @@ struct Lines {
     limiter: Limiter,
     /// True if each line is an object, for programs.
     is_json: bool,
-    /// What replaces user data; `None` if the log has it.
+    /// Replaces user data by hashes; `None` if the log contains the data itself.
     redaction: Option<Redaction>,
 }
 
